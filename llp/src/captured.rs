@@ -8,16 +8,16 @@ use uwarp_capture::{Flow, Interface};
 
 use crate::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
-/// Wraps a connection whose packets this process does not see (the kernel's) and records what it
-/// sends and receives. The record has TCP/IP headers that [`Flow`] makes up consistently.
+/// Wraps a connection of the kernel's TCP, whose packets this process does not see, and records the
+/// bytes that it sends and receives. [`Flow`] generates consistent TCP/IP headers for the record.
 ///
-/// The record holds the bytes that TCP *took*, at the time it took them, and those that
-/// [`Llp::try_recv`] returned. Pieces over memory that others may write are copied for the record
-/// just after the call that sent them. The rule is to leave a source alone until its completion. If
-/// a program breaks it, the bytes in the record may differ from those on the wire.
+/// The record holds sent bytes when TCP *accepts* them, and received bytes when [`Llp::try_recv`]
+/// returns them. The sent bytes are copied for the record just after the call that sent them. A
+/// program must not change a source buffer before its completion. If it does, the bytes in the
+/// record may differ from those on the wire.
 pub struct Captured<L> {
     inner: L,
-    /// Created when the connection stands, because both addresses are known only then.
+    /// Created when the connection is established, because both addresses are known only then.
     flow: Option<Flow>,
     interface: Interface,
     /// Bytes of one `try_send`, gathered for the record; kept for its capacity.
@@ -25,7 +25,7 @@ pub struct Captured<L> {
     ended: Ended,
 }
 
-/// Ends of the two directions, as far as the record has them.
+/// Directions whose end (a FIN or a reset) has been recorded.
 #[derive(Default)]
 struct Ended {
     sending: bool,
@@ -33,7 +33,8 @@ struct Ended {
 }
 
 impl<L: Llp> Captured<L> {
-    /// Records a connection that this side makes. Its SYN is recorded when the connection stands.
+    /// Wraps a connection that this side makes. The record begins, with the SYN, when the
+    /// connection is established.
     pub fn connecting(inner: L, interface: Interface) -> Self {
         Self {
             inner,
@@ -44,7 +45,7 @@ impl<L: Llp> Captured<L> {
         }
     }
 
-    /// Records a connection that was accepted.
+    /// Wraps an accepted connection.
     pub fn accepted(inner: L, interface: Interface) -> Self {
         let mut this = Self::connecting(inner, interface);
         this.open(false);
@@ -65,7 +66,8 @@ impl<L: Llp> Captured<L> {
         }
     }
 
-    /// Records the error that ended the connection, once.
+    /// Records a reset by the peer, unless an end of both directions was recorded before. Returns
+    /// the error for the caller.
     fn failed(&mut self, error: LlpError) -> LlpError {
         if let (LlpError::Reset { .. }, Some(flow), false) = (
             error,

@@ -1,4 +1,4 @@
-//! Errors below MPA, in words for a person who has not read this code.
+//! [`LlpError`]: errors of the transport, with messages for users who do not know this code.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use crate::wire::AttachError;
 ///
 /// The variants are split by blame:
 ///
-/// * A wrong request of the local program: [`AddressInUse`](Self::AddressInUse),
+/// * A wrong request by the local program: [`AddressInUse`](Self::AddressInUse),
 ///   [`AddressUnavailable`](Self::AddressUnavailable), [`FamilyMismatch`](Self::FamilyMismatch),
 ///   [`ZoneMissing`](Self::ZoneMissing), [`PermissionDenied`](Self::PermissionDenied),
 ///   [`Misuse`](Self::Misuse).
@@ -42,7 +42,7 @@ pub enum LlpError {
         /// Destination of the connection, or the peer of an existing one.
         addr: SocketAddr,
     },
-    /// The other end stayed silent for as long as TCP waits.
+    /// The other end did not answer before TCP gave up.
     #[error(
         "no answer from {addr} for as long as TCP waits: the host is down, or a firewall drops \
          the packets"
@@ -51,7 +51,7 @@ pub enum LlpError {
         /// Address of the silent end.
         addr: SocketAddr,
     },
-    /// The other end cut the connection with a reset; bytes in flight are lost.
+    /// The other end reset the connection; bytes in flight are lost.
     #[error("{addr} reset the connection: its program ended or gave the connection up")]
     Reset {
         /// Address of the end that reset it.
@@ -63,7 +63,7 @@ pub enum LlpError {
         /// The former peer.
         addr: SocketAddr,
     },
-    /// Another socket has that local address, or a connection between the same two addresses is in
+    /// Another socket has the local address, or a connection between the same two addresses is in
     /// TIME-WAIT.
     #[error(
         "{addr} is in use: a socket of this or another program is bound to it or listens there, or one of its connections ended within the last minute (`ss -tan` shows which)"
@@ -72,7 +72,7 @@ pub enum LlpError {
         /// The requested local address.
         addr: SocketAddr,
     },
-    /// No interface of this machine (or of this in-memory stack) has that local address.
+    /// No interface of this machine (or of this stack in user space) has the local address.
     #[error(
         "{addr} is not an address of this machine; listen on one it has, or on 0.0.0.0 or [::]"
     )]
@@ -91,7 +91,8 @@ pub enum LlpError {
         /// Destination of the connection.
         peer: IpAddr,
     },
-    /// The IPv6 link-local address lacks the zone, the link it belongs to (RFC 4007 section 6).
+    /// The IPv6 link-local address lacks the zone, which says on which link the address is (RFC
+    /// 4007 section 6).
     #[error(
         "{addr} is a link-local address, and its zone is missing: which link it is on; add the \
          interface, as in {addr}%eth0"
@@ -139,7 +140,8 @@ pub enum LlpError {
         errno: i32,
     },
     /// The kernel of this machine has an address that belongs to a TCP stack in user space. The
-    /// kernel answers for it, and resets the connections of that stack, which it does not know.
+    /// kernel answers packets for this address too, and resets that stack's connections because it
+    /// does not know them.
     #[error(
         "the kernel of this machine has the address {addr} too, and resets the connections of \
          this program; take it away from the kernel (`ip addr del {addr} dev INTERFACE`, with the \
@@ -193,7 +195,7 @@ fn describe(errno: i32) -> String {
     }
 }
 
-/// Text of the system in brackets, if it has one.
+/// Displays the system's text for an errno in brackets; nothing if the errno is 0.
 struct Because(i32);
 
 impl fmt::Display for Because {
@@ -205,7 +207,7 @@ impl fmt::Display for Because {
     }
 }
 
-/// A MAC address in the usual notation.
+/// Displays a MAC address in the usual notation.
 struct Mac([u8; 6]);
 
 impl fmt::Display for Mac {
@@ -224,7 +226,8 @@ impl LlpError {
         )
     }
 
-    /// Converts the errno of a system call, which `op` names, on a connection with (or to) `addr`.
+    /// Converts the errno of a system call that concerns the address `addr`: the peer, or the local
+    /// address that was requested. `op` names the call by a verb phrase.
     pub(crate) fn from_errno(op: &'static str, addr: SocketAddr, errno: Errno) -> Self {
         match errno {
             Errno::CONNREFUSED => Self::Refused { addr },
@@ -236,7 +239,7 @@ impl LlpError {
             Errno::PIPE | Errno::NOTCONN | Errno::SHUTDOWN => Self::Broken { addr },
             Errno::ADDRINUSE => Self::AddressInUse { addr },
             Errno::ADDRNOTAVAIL => Self::AddressUnavailable { addr },
-            // Linux returns this for a link-local address without a zone.
+            // Linux returns EINVAL for a link-local address without a zone.
             Errno::INVAL => match zoneless(addr) {
                 Some(addr) => Self::ZoneMissing { addr },
                 None => Self::from_local_errno(op, errno),
@@ -281,8 +284,8 @@ impl LlpError {
     }
 
     /// Converts the error of a socket call on a connection with (or to) `addr`, or on a listener at
-    /// `addr`. `op` names the call by a verb phrase. It is for programs that have sockets of their
-    /// own beside a network.
+    /// `addr`. `op` names the call by a verb phrase. It is meant for programs that also use sockets
+    /// of their own.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "used as `map_err(|e| ...)` with an owned error"

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 /// Result of [`Network::info`](crate::Network::info).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkInfo {
-    /// Addresses that connections can use, in a stable order; those of the loopback interface come
-    /// last. At most [`NetworkInfo::MOST`].
+    /// Addresses that connections can use, at most [`NetworkInfo::MOST`], in a stable order: the
+    /// addresses of the loopback interface are last.
     pub addresses: Vec<IpAddr>,
-    /// Numbers of the interfaces of these addresses in the kernel (`if_nametoindex`), in the same
-    /// order. Empty if the network does not belong to the kernel.
+    /// Kernel index (`if_nametoindex`) of each address's interface, in the order of `addresses`.
+    /// Empty if the network does not use the kernel's TCP.
     pub interfaces: Vec<u32>,
-    /// Size in bytes of the largest IP packet, on the interface of the first address.
+    /// MTU of the first address's interface: the size of the largest IP packet in bytes.
     pub mtu: usize,
     /// MAC address of that interface, if it has one.
     pub mac: Option<[u8; 6]>,

@@ -4,26 +4,25 @@ use std::time::Duration;
 
 use crate::LlpError;
 
-/// Time limits after which a silent peer counts as dead. It does after
-/// [`patience`](Self::patience), with or without bytes in flight; the connection then ends with
-/// [`LlpError::TimedOut`].
+/// Time limits after which a silent peer counts as dead. After [`patience`](Self::patience) without
+/// an answer, the connection ends with [`LlpError::TimedOut`], whether or not bytes are in flight.
 ///
-/// The same happens if the peer answers but acknowledges no byte. The kernel's TCP then ends the
-/// connection after the same time, a stack in user space after twice that time.
+/// The connection also ends if the peer answers but never acknowledges the bytes in flight. The
+/// kernel's TCP then waits for the same time, and a stack in user space for twice that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Time of silence after which the peer is probed. The kernel counts in seconds, from 1 to
-    /// 32,767.
+    /// Time of silence after which the peer is probed. The kernel's TCP rounds it up to whole
+    /// seconds, from 1 to 32,767.
     pub idle: Duration,
-    /// Time to wait for each answer, and so the interval between probes. If it is shorter than
-    /// `idle`, a stack in user space uses it from the beginning.
+    /// Time to wait for the answer to a probe, and therefore the interval between probes. If it is
+    /// shorter than `idle`, a stack in user space also probes an idle peer at this interval.
     pub interval: Duration,
-    /// Number of probes that may stay without an answer; from 1 to 127.
+    /// Number of probes that may stay unanswered, from 1 to 127.
     pub probes: u32,
 }
 
 impl Keepalive {
-    /// Returns the time for which a peer may be silent.
+    /// Returns the time for which a peer may be silent: `idle` plus one `interval` for each probe.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.idle

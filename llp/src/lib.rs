@@ -1,23 +1,23 @@
 //! Lower-layer protocol of uwarp: TCP by the kernel and TCP by smoltcp.
 //!
 //! This is the only crate of uwarp that owns sockets and a TCP stack. The layers above see three
-//! traits: [`Network`] makes connections, [`LlpListener`] accepts them, and [`Llp`] is one of them.
-//! All calls are non-blocking. The driver of a connection waits on [`Llp::fd`] and, for a stack in
-//! user space, until [`Llp::deadline`].
+//! traits: [`Network`] makes connections, [`LlpListener`] accepts them, and [`Llp`] is one
+//! connection. All calls are non-blocking. The driver of a connection waits on [`Llp::fd`] and, for
+//! a stack in user space, until [`Llp::deadline`].
 //!
 //! | implementation | description |
 //! |---|---|
-//! | [`kernel::KernelNetwork`] | the kernel's TCP; needs no right beyond opening a socket |
+//! | [`kernel::KernelNetwork`] | the kernel's TCP; needs no privilege |
 //! | [`smol::MemoryNetwork`] | smoltcp at both ends of an in-memory link, in one process |
 //! | [`ethernet::EthernetNetwork`] | smoltcp over an attachment to an Ethernet |
 //! | [`Captured`] | wraps any [`Llp`] and writes its bytes to a capture file |
 //!
 //! # How to drive a connection
 //! One thread at a time owns an [`Llp`] (`&mut self`). The loop of that thread is:
-//! 1. Call [`Llp::clear_readiness`], then [`Llp::drive`], in this order. Anything that arrives in
-//!    between raises the descriptor again.
-//! 2. Call [`Llp::try_recv`] until it returns [`Recv::WouldBlock`] (or remember that it did not),
-//!    and [`Llp::try_send`] while it takes bytes.
+//! 1. Call [`Llp::clear_readiness`], then [`Llp::drive`]. This order loses no event: data that
+//!    arrives between the two calls makes the descriptor readable again.
+//! 2. Call [`Llp::try_recv`] until it returns [`Recv::WouldBlock`], and [`Llp::try_send`] while it
+//!    accepts bytes. A thread that stops receiving earlier must continue without waiting.
 //! 3. Ask for [`Llp::deadline`] *after* that, because any call may have moved it. Wait until
 //!    [`Llp::fd`] is readable or the deadline is reached. Wait for "writable" too if bytes are left
 //!    to send and [`Llp::wants_write_event`] returns true.

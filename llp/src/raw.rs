@@ -1,9 +1,9 @@
-//! Unsafe code for bytes that are known only by address, and for the system calls that take them or
-//! have no safe wrapper.
+//! Unsafe code for bytes that are known only by address, and for system calls that have no safe
+//! wrapper.
 //!
 //! The application, or a peer, may write registered memory at any time. A Rust slice over it would
-//! promise that this does not happen. A [`Piece`] is therefore an address and a length. It is
-//! passed to the kernel as it is, or copied from, and never turned into a slice.
+//! promise that this does not happen. A [`Piece`] is therefore an address and a length. Its bytes
+//! are read by the kernel or copied, and never accessed through a slice.
 #![expect(
     unsafe_code,
     reason = "the one place where raw memory and raw system calls meet"
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
-/// Largest number of pieces that one `sendmsg` takes: UIO_MAXIOV of Linux.
+/// Maximum number of pieces in one `sendmsg` call: UIO_MAXIOV of Linux.
 pub(crate) const MAX_GATHER: usize = 1024;
 
 /// A run of bytes to send, known by address and length.
@@ -26,25 +26,25 @@ pub(crate) const MAX_GATHER: usize = 1024;
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Piece<'a> {
-    // The kernel's own type, so that a slice of pieces already is a gather list.
+    // The type that the kernel expects, so that a slice of pieces can be passed as a gather list.
     iovec: libc::iovec,
     memory: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: a `Piece` only allows reading bytes. The owner of the bytes vouched for `'a` that any
-// thread that sends them may read them (`&[u8]` is `Send`; `from_raw` demands it).
+// SAFETY: a `Piece` only allows reading bytes. Any thread may read the bytes during `'a`: `&[u8]`
+// is `Send`, and `from_raw` requires it.
 unsafe impl Send for Piece<'_> {}
 // SAFETY: as above; nothing in a `Piece` changes through a shared reference.
 unsafe impl Sync for Piece<'_> {}
 
 impl<'a> Piece<'a> {
     /// Creates a piece over `len` bytes at `ptr`, which may change while they are sent. The bytes
-    /// on the wire are then some mixture of old and new ones.
+    /// on the wire are then a mixture of old and new ones.
     ///
     /// # Safety
     /// For all of `'a`, `ptr` must be valid for reads of `len` bytes from any thread (it may dangle
-    /// when `len` is 0), and `len` must not exceed `isize::MAX`. The memory need not be initialised
-    /// by Rust's account nor unshared: it is read by the kernel or by a raw copy.
+    /// when `len` is 0), and `len` must not exceed `isize::MAX`. The memory may be uninitialised or
+    /// shared, because only the kernel or a raw copy reads it.
     pub const unsafe fn from_raw(ptr: *const u8, len: usize) -> Self {
         Self {
             iovec: libc::iovec {
@@ -70,32 +70,32 @@ impl<'a> Piece<'a> {
         self.iovec.iov_base.cast_const().cast()
     }
 
-    /// Returns the rest of the piece after its first `octets` bytes. It is empty if the piece is
-    /// not longer than that.
+    /// Returns the rest of the piece after its first `octets` bytes. The rest is empty if the piece
+    /// is not longer than that.
     #[must_use]
     pub fn skip(&self, octets: usize) -> Self {
         let skipped = octets.min(self.len());
-        // SAFETY: `skipped` is at most the length. The address therefore stays within the run (or
-        // one past it), and the rest is a part of what the creator of `self` vouched for.
+        // SAFETY: `skipped` is at most the length. The address therefore stays within the bytes of
+        // `self` or one past their end. The rest is part of `self`, whose bytes are valid for `'a`.
         unsafe { Self::from_raw(self.as_ptr().add(skipped), self.len() - skipped) }
     }
 
-    /// Copies the bytes from `offset` on to the start of `out`, as many as both have, and returns
-    /// their number.
+    /// Copies bytes, starting at `offset`, to the start of `out` until either ends. Returns the
+    /// number of bytes copied.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
         let rest = self.skip(offset);
         let count = rest.len().min(out.len());
         if count > 0 {
             // SAFETY: `rest` is valid for reads of its length and `out` for writes of its own, and
             // `count` exceeds neither. They cannot overlap, because `out` is an exclusive
-            // reference. Others may write the source meanwhile; the copy is by raw address and
-            // makes no value of it other than bytes.
+            // reference. Other threads may write the source meanwhile. The copy uses raw addresses,
+            // and any bytes are valid `u8` values.
             unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), out.as_mut_ptr(), count) };
         }
         count
     }
 
-    /// Appends the first `len` bytes of the piece (or all it has) to `out`.
+    /// Appends the first `len` bytes of the piece to `out`, or the whole piece if it is shorter.
     pub fn append_to(&self, len: usize, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + len.min(self.len()), 0);
@@ -130,9 +130,9 @@ impl fmt::Debug for Piece<'_> {
     }
 }
 
-/// Sends the pieces (at most [`MAX_GATHER`] of them) by one system call, without SIGPIPE and
-/// without blocking. With `followed`, bytes that fill no segment wait for the bytes of the next
-/// call. Returns the number of bytes that the kernel took.
+/// Sends the pieces (only the first [`MAX_GATHER`]) by one system call, without SIGPIPE and without
+/// blocking. With `followed`, an incomplete last segment waits for the bytes of the next call.
+/// Returns the number of bytes that the kernel accepted.
 pub(crate) fn send_gather(
     socket: impl AsFd,
     pieces: &[Piece<'_>],
@@ -141,10 +141,9 @@ pub(crate) fn send_gather(
     let more = if followed { libc::MSG_MORE } else { 0 };
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | more;
     if let [piece] = pieces {
-        // `send` saves the headers that `sendmsg` copies into the kernel: 0.15 us of a small
-        // message.
-        // SAFETY: the descriptor is open for the time of the borrow, and `Piece` promises that its
-        // bytes are valid for reads.
+        // `send` avoids copying the message header and the gather list into the kernel. This saves
+        // 0.15 us for a small message. SAFETY: the descriptor is open for the time of the borrow,
+        // and `Piece` promises that its bytes are valid for reads.
         let sent = unsafe {
             let fd = socket.as_fd().as_raw_fd();
             libc::send(fd, piece.as_ptr().cast(), piece.len(), flags)
@@ -158,14 +157,14 @@ pub(crate) fn send_gather(
     message.msg_iov = pieces.as_ptr().cast_mut().cast();
     // The field is a `usize` with glibc, and a `c_int` with musl.
     message.msg_iovlen = count as _;
-    // SAFETY: the descriptor is open for the time of the borrow; `message` names no address and no
-    // control data, and `count` iovecs that are valid for reads by what `Piece` promises.
+    // SAFETY: the descriptor is open for the time of the borrow; `message` has no address, no
+    // control data, and `count` iovecs whose bytes `Piece` keeps valid for reads.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };
     usize::try_from(sent).map_err(|_| last_errno())
 }
 
-/// Returns the number of bytes (and the FIN, which counts as one) that the peer of this TCP socket
-/// has not acknowledged.
+/// Returns the number of bytes that the peer of this TCP socket has not acknowledged. The FIN
+/// counts as one byte.
 pub(crate) fn unacknowledged(socket: impl AsFd) -> Result<usize, Errno> {
     let mut count: libc::c_int = 0;
     // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one `int` to the address given.
@@ -198,26 +197,27 @@ pub(crate) fn clamp_window(socket: impl AsFd, octets: u32) -> Result<(), Errno> 
 }
 
 /// Returns the size in bytes of the segments that the peer sends, as the kernel estimates it
-/// (`tcpi_rcv_mss` of `tcp(7)`). The segments that this end sends may be smaller: at most half the
-/// window that the peer has offered.
+/// (`tcpi_rcv_mss` of `tcp(7)`). The segments that this end sends may be smaller, because TCP
+/// limits them to half of the largest window that the peer has offered.
 pub(crate) fn received_mss(socket: impl AsFd) -> Result<u32, Errno> {
     const AT: usize = offset_of!(libc::tcp_info, tcpi_rcv_mss);
     let info: [u8; AT + 4] = option(socket, libc::TCP_INFO)?;
     Ok(info.last_chunk().copied().map_or(0, u32::from_ne_bytes))
 }
 
-/// Returns the limit of the window.
+/// Returns the limit set by [`clamp_window`] in bytes.
 #[cfg(test)]
 pub(crate) fn window_clamp(socket: impl AsFd) -> Result<u32, Errno> {
     option(socket, libc::TCP_WINDOW_CLAMP).map(u32::from_ne_bytes)
 }
 
-/// Returns the first bytes of an option of TCP, with zeros where the kernel knows less of it.
+/// Returns the first `LEN` bytes of a TCP option's value. Bytes that the kernel does not supply are
+/// zero.
 fn option<const LEN: usize>(socket: impl AsFd, name: libc::c_int) -> Result<[u8; LEN], Errno> {
     let mut value = [0; LEN];
     let mut len = LEN as libc::socklen_t;
     // SAFETY: the descriptor is open for the time of the borrow; the kernel writes at most `len`
-    // bytes to the address of `value`, which has as many.
+    // bytes to `value`, which has that length.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

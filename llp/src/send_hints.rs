@@ -1,13 +1,13 @@
 //! [`SendHints`]: facts about the bytes passed to TCP, above all the ends of the FPDUs.
 
 /// Hints for one call of [`Llp::try_send`](crate::Llp::try_send): the ends of the FPDUs in its
-/// bytes, and the bytes that will follow. A TCP that can do so begins its segments at the start of
-/// FPDUs (RFC 5044 section 3, appendix A.1).
+/// bytes, and whether more bytes follow. A TCP that supports this begins its segments at the start
+/// of FPDUs (RFC 5044 section 3, appendix A.1).
 ///
-/// It is a borrowed view: nothing is copied or allocated. The ends and the position of the first
-/// byte are offsets in the stream. A call that was taken in part is therefore repeated with the
-/// same ends and a larger base. The first FPDU may have begun in an earlier call, and the last may
-/// continue in a later one.
+/// It is a borrowed view: nothing is copied or allocated. The ends and the base (the position of
+/// the first byte) are offsets in the stream. If a call accepts only some bytes, the caller offers
+/// the rest with the same ends and a larger base. The first FPDU may have begun in an earlier call,
+/// and the last may continue in a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendHints<'a> {
     base: u64,
@@ -18,7 +18,7 @@ pub struct SendHints<'a> {
 }
 
 impl<'a> SendHints<'a> {
-    /// A run of bytes without FPDUs, which may be cut anywhere.
+    /// Hints for bytes that are not FPDUs. Segments may end anywhere in them.
     pub const NONE: SendHints<'static> = SendHints {
         base: 0,
         ends: &[],
@@ -42,9 +42,9 @@ impl<'a> SendHints<'a> {
     }
 
     /// Marks FPDUs that may be longer than a segment because the user asked for it, and not because
-    /// EMSS became smaller. A link that has its segments cut then fills its bursts, wherever FPDUs
-    /// end. It makes no difference if all FPDUs are shorter than a segment, and on links without
-    /// such an offload.
+    /// EMSS became smaller. A link with segmentation offload then fills its bursts without regard
+    /// to the ends of FPDUs. The mark has no effect on other links, or if all FPDUs are shorter
+    /// than a segment.
     #[must_use]
     pub const fn over_segments(self) -> Self {
         Self {
@@ -58,8 +58,8 @@ impl<'a> SendHints<'a> {
         self.over_segments
     }
 
-    /// Marks bytes that others follow at once, in another call. A TCP may keep the bytes at the end
-    /// that fill no segment until it has the next ones. A caller that then has no more bytes calls
+    /// Announces that another call follows at once with more bytes (if `by_more` is true). TCP may
+    /// delay an incomplete last segment until then. A caller that has no more bytes after all calls
     /// [`Llp::push`](crate::Llp::push).
     #[must_use]
     pub const fn followed(self, by_more: bool) -> Self {
@@ -69,14 +69,14 @@ impl<'a> SendHints<'a> {
         }
     }
 
-    /// Returns true if others were announced to [follow](Self::followed).
+    /// Returns true if more bytes were announced to [follow](Self::followed).
     pub const fn is_followed(&self) -> bool {
         self.followed
     }
 
-    /// Marks bytes that end with a request (a Read, an Atomic Operation). It must be the only
-    /// request whose answer has not arrived, and nothing else waits to be sent after it. Perhaps no
-    /// more bytes follow until there is another request. A TCP may use this hint or ignore it.
+    /// Marks bytes that end with a request (a Read or an Atomic Operation), if `for_one_answer` is
+    /// true. It must be the only request whose answer has not arrived, and no other message may
+    /// wait to be sent. A TCP may use this hint or ignore it.
     #[must_use]
     pub const fn asking(self, for_one_answer: bool) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl<'a> SendHints<'a> {
         self.base
     }
 
-    /// Ends after the first byte, ascending, as stream offsets.
+    /// Stream offsets of the FPDU ends after [`base`](Self::base), in ascending order.
     pub const fn ends(&self) -> &'a [u64] {
         self.ends
     }

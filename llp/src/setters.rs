@@ -1,5 +1,5 @@
-//! Builder methods of structs of options. Other crates need them because the structs are
-//! `#[non_exhaustive]`.
+//! Builder methods for structs of options. Other crates need them because they cannot construct a
+//! `#[non_exhaustive]` struct.
 
 /// Creates one method per field, with the name of the field: `Options::default().field(value)`.
 /// With `const` they are `const fn`, which needs fields without destructors.

@@ -1,4 +1,5 @@
-//! Text that names a network: `tcp`, `tap:uw0,ip=192.0.2.1/24` ...
+//! [`DeviceSpec`]: the text by which users name a network, such as `tcp` or
+//! `tap:uw0,ip=192.0.2.1/24`.
 
 mod keys;
 #[cfg(test)]
@@ -20,12 +21,12 @@ use crate::wire::MAX_PATH;
 use crate::{InterfaceName, LlpError, Network};
 use keys::{Keys, LinkKeys};
 
-/// The network of a program, as a user writes it.
+/// Network that a program uses, in the form that users write.
 ///
 /// * `tcp`: the kernel's TCP.
-/// * `tcp:ADDR`: the same, from and at that address of this machine.
-/// * `tcp:ADDR,congestion=NAME`: the same, with a congestion control by the kernel's name (`reno`,
-///   `bbr` ...).
+/// * `tcp:ADDR`: the kernel's TCP, with connections and listeners at this address of the machine.
+/// * `tcp:ADDR,congestion=NAME`: the same, with this congestion control (the kernel's name, such as
+///   `reno` or `bbr`).
 /// * `tap:NAME,ip=ADDR[/PREFIX]...`: smoltcp on a TAP device that exists or is created.
 /// * `raw:INTERFACE,ip=ADDR[/PREFIX]...`: smoltcp on a raw socket on an interface.
 /// * `unix:LOCAL,REMOTE,ip=ADDR[/PREFIX]...`: smoltcp on Ethernet frames in Unix datagrams,
@@ -33,24 +34,24 @@ use keys::{Keys, LinkKeys};
 ///
 /// The last three forms take these keys, in any order:
 ///
-/// * `ip=ADDR[/PREFIX]`: an address of this side, IPv4 or IPv6. At least one is needed, more may be
-///   given. The default prefix is 24 for IPv4 and 64 for IPv6.
-/// * `gw=ADDR`: the router for other networks, one for each family. It is in a network of this
-///   side.
+/// * `ip=ADDR[/PREFIX]`: an address of this side, IPv4 or IPv6. The key is required and may be
+///   repeated. The default prefix is 24 for IPv4 and 64 for IPv6.
+/// * `gw=ADDR`: the router for other networks, at most one for each family. It must be in a network
+///   of this side.
 /// * `mtu=OCTETS`: the largest IP packet in bytes, 576 to 65521. The default is that of the
 ///   interface, or 1500.
 /// * `mac=XX:XX:XX:XX:XX:XX`: the MAC address of this side (not with `raw`). It is random by
 ///   default.
-/// * `congestion=none`, `reno`, `cubic`: the reaction to loss. The default is `reno`, on `unix` it
-///   is `none`.
-/// * `recovery=timer`, `early`: the time at which lost bytes are sent again. With `timer`, the
-///   default, it is mostly after a timer of a second; with `early` it is as soon as the loss shows.
+/// * `congestion=none`, `reno`, `cubic`: the reaction to loss. The default is `none` on `unix` and
+///   `reno` otherwise.
+/// * `recovery=timer`, `early`: when lost bytes are sent again. With `timer`, the default, it is
+///   mostly after a timer of one second. With `early` it is as soon as the loss is detected.
 ///   `early` is not available where the kernel may [offload](LinkSettings::early_recovery): on
 ///   `tap` and `raw` it needs `offload=off` or `corrupt=`.
-/// * `offload=auto`, `off`: whether the kernel cuts segments and computes checksums, where it can
-///   (`tap`, `raw`). The default is `auto` (not with `unix`).
-/// * `loss=`, `duplicate=`, `reorder=`, `corrupt=`: for tests, the probability, 0 to 1, that the
-///   link does that to a packet.
+/// * `offload=auto`, `off`: whether the kernel cuts segments and computes checksums (`tap` and
+///   `raw` only). With `auto`, the default, it does so if it can.
+/// * `loss=`, `duplicate=`, `reorder=`, `corrupt=`: for tests, the probability (0 to 1) of this
+///   fault for each packet.
 /// * `seed=NUMBER`: the seed of these random choices.
 ///
 /// A name or a path cannot contain a comma. `Display` gives a text that parses to the same value.
@@ -78,7 +79,7 @@ enum Kind {
     },
 }
 
-/// Error in the text of a [`DeviceSpec`], with what was expected.
+/// Error in the text of a [`DeviceSpec`]. Its message says what is wrong and what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; expected {expected}")]
 pub struct SpecError {
@@ -95,7 +96,7 @@ impl SpecError {
     }
 }
 
-/// Forms with which the text may begin.
+/// Valid forms of the text, for messages.
 const FORMS: &str = "`tcp`, `tcp:ADDR`, `tap:NAME,ip=ADDR/PREFIX`, `raw:INTERFACE,ip=ADDR/PREFIX` \
                      or `unix:LOCAL,REMOTE,ip=ADDR/PREFIX`";
 
@@ -110,8 +111,8 @@ impl Default for DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// Returns the addresses of this side, in the order given. The kernel's TCP without an address
-    /// has none here, because it uses those of the machine.
+    /// Returns the addresses of this side that the text contains, in the same order. Empty for
+    /// `tcp` without an address, which uses the addresses of the machine.
     pub fn addresses(&self) -> Vec<IpAddr> {
         match &self.0 {
             Kind::Tcp { addr, .. } => addr.iter().copied().collect(),
@@ -126,14 +127,14 @@ impl DeviceSpec {
         !matches!(self.0, Kind::Tcp { .. })
     }
 
-    /// Returns true if the network creates a file, the Unix socket at LOCAL, that
-    /// [`remove_socket_files`](crate::remove_socket_files) removes.
+    /// Returns true if opening the network creates a file: the Unix socket at LOCAL, if that is not
+    /// an abstract name. [`remove_socket_files`](crate::remove_socket_files) removes it.
     pub fn has_socket_file(&self) -> bool {
         matches!(&self.0, Kind::Unix { local, .. } if !local.starts_with('@'))
     }
 
-    /// Opens the network. `kernel` holds the settings for the kernel's TCP. A TCP stack in this
-    /// process uses only `keepalive` of them.
+    /// Opens the network. `kernel` holds the settings for the kernel's TCP. A TCP stack in user
+    /// space uses only their `keepalive`.
     ///
     /// # Errors
     /// [`LlpError::Attach`] if the interface or the socket cannot be used, with the reason.
@@ -174,8 +175,9 @@ impl DeviceSpec {
 }
 
 impl LinkKeys {
-    /// Returns the settings. `congestion` is the default of the kind: an interface may lead to a
-    /// network that others share, a pair of Unix sockets does not.
+    /// Returns the settings for these keys. `congestion` is used if the key is absent. It depends
+    /// on the kind of network: an interface may lead to a shared network, a pair of Unix sockets
+    /// does not.
     fn settings(
         &self,
         capture: Option<&Capture>,
@@ -291,11 +293,12 @@ fn tcp(rest: &str) -> Result<DeviceSpec, SpecError> {
     }))
 }
 
-/// A socket needs the zone of such an address (RFC 4007 section 6), and an `IpAddr` has none.
+/// Message for a link-local address. A socket needs its zone (RFC 4007 section 6), which an
+/// `IpAddr` cannot hold.
 const LINK_LOCAL: &str = "a link-local address of IPv6 cannot be the address of the device; `tcp` without an address \
     connects to one with its zone, such as fe80::1%eth0";
 
-/// Returns true for an IPv6 link-local address, with or without a zone.
+/// Returns true if `text` is an IPv6 link-local address, with or without a zone.
 fn is_link_local(text: &str) -> bool {
     let addr = text.split_once('%').map_or(text, |(addr, _zone)| addr);
     let addr = addr.parse::<Ipv6Addr>();
@@ -305,7 +308,7 @@ fn is_link_local(text: &str) -> bool {
 /// Parses `congestion=NAME`, the only key of the kernel's TCP. Only the kernel knows the valid
 /// names.
 fn kernel_congestion(key: &str) -> Result<String, SpecError> {
-    /// TCP_CA_NAME_MAX of Linux, with the NUL.
+    /// Size of a name including its NUL: TCP_CA_NAME_MAX of Linux.
     const NAME: usize = 16;
     let plain = |name: &&str| {
         let letters = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c == b'-';
@@ -320,8 +323,8 @@ fn kernel_congestion(key: &str) -> Result<String, SpecError> {
     })
 }
 
-/// Parses the keys of a kind that the kernel may offload. Where it may, lost bytes are never
-/// recovered early.
+/// Parses the keys of a network whose segmentation and checksums the kernel may do (`tap`, `raw`).
+/// Rejects `recovery=early` unless offload is switched off.
 fn may_offload<'a>(fields: impl Iterator<Item = &'a str>) -> Result<LinkKeys, SpecError> {
     let link = Keys::parse(fields)?.finish()?;
     let settings = link.settings(None, None, Congestion::default());

@@ -1,4 +1,4 @@
-//! Threads of this library, in processes whose programs do not know of them.
+//! Threads that this library starts, hidden from the program that uses it.
 #![expect(
     unsafe_code,
     reason = "calls of the C library that have no safe wrapper"
@@ -8,8 +8,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
 
-/// Signals that a thread raises itself. If they were blocked, they would end the process without
-/// the program's handler.
+/// Signals that a thread raises by its own faults. They must not be blocked: the kernel would then
+/// end the process without calling the program's handler.
 const FAULTS: [libc::c_int; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -19,10 +19,12 @@ const FAULTS: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
-/// Starts a thread that takes no signals, because signals to the process are for the program's
-/// threads. A program may block a signal in all of its own threads, to read it from a descriptor
-/// (`signalfd`) or to wait for it. A thread of this library that does not block it would then let
-/// it end the program.
+/// Starts a thread that blocks all signals except those of its own faults.
+///
+/// Signals to the process are for the program's threads. A program may block a signal in all its
+/// own threads, to read it from a descriptor (`signalfd`) or to wait for it. If a thread of this
+/// library did not block it, the kernel would deliver the signal there, and its default action
+/// could end the process.
 ///
 /// # Errors
 /// Errors of the system.
@@ -40,7 +42,7 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Join
     }
     // The new thread inherits the mask of this one.
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-    // SAFETY: the mask that was written above.
+    // SAFETY: `pthread_sigmask` wrote `before` above; a null pointer requests no previous mask.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     started
 }

@@ -1,4 +1,4 @@
-//! Interface to TCP for the layers above: [`Llp`], [`LlpListener`], [`Network`].
+//! The traits through which the layers above use TCP: [`Llp`], [`LlpListener`], [`Network`].
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -14,95 +14,98 @@ pub enum Recv {
     Data(usize),
     /// No bytes are available now.
     WouldBlock,
-    /// The peer closed its sending direction and every byte of it was taken, so no more will
-    /// arrive. Sending is still possible.
+    /// The peer closed its sending direction, and every byte that it sent has been received. This
+    /// side can still send.
     Closed,
 }
 
 /// One TCP connection. Every call returns at once.
 ///
-/// A value has one owner at a time and may move between threads. Dropping it gives up the
-/// connection. The kernel still delivers the bytes that it took. A stack in user space sends a
-/// reset, unless [`flushed`](Self::flushed) was true after [`shutdown`](Self::shutdown). The order
-/// of calls for a thread that waits is in the [crate's
-/// documentation](crate#how-to-drive-a-connection).
+/// A value has one owner at a time and may move between threads. Dropping it abandons the
+/// connection: the kernel still delivers the bytes that it accepted, and a stack in user space
+/// sends a reset. It sends none if [`flushed`](Self::flushed) was true after
+/// [`shutdown`](Self::shutdown). The [crate's documentation](crate#how-to-drive-a-connection) has
+/// the order of calls for a thread that waits.
 ///
 /// After an error of `try_recv` or `connect_progress` the connection is dead: later calls fail too,
 /// and the owner can only drop it. After an error of `try_send`, `try_recv` may still return bytes
-/// that had arrived before (the peer's last message).
+/// that had arrived before the error, such as the peer's last message.
 pub trait Llp: Send {
-    /// Takes bytes that arrived. An empty buffer gives [`Recv::WouldBlock`].
+    /// Copies received bytes to `buf`. Returns [`Recv::WouldBlock`] if `buf` is empty.
     ///
     /// # Errors
-    /// [`LlpError::Reset`] if the peer cut the connection, [`LlpError::TimedOut`] if it went
-    /// silent, [`LlpError::Broken`] after [`abort`](Self::abort) or before the connection stands.
+    /// [`LlpError::Reset`] if the peer reset the connection, [`LlpError::TimedOut`] if the peer
+    /// stopped answering, [`LlpError::Broken`] after [`abort`](Self::abort) or before the
+    /// connection is established.
     fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError>;
 
-    /// Offers bytes to TCP: the pieces in order, as one run of the stream. Returns the number of
-    /// bytes that it took, counted from the first piece; 0 means that it would block. Pieces need
-    /// to stay valid only during the call. Segments need not end where pieces end.
+    /// Appends the bytes of the pieces, one piece after the other, to the stream. Returns the
+    /// number of bytes that TCP accepted, counted from the first piece; 0 means that the call would
+    /// block. Pieces need to stay valid only during the call. A segment may span pieces and may end
+    /// within a piece.
     ///
-    /// `hints` holds the ends of the FPDUs; [`SendHints::NONE`] is for bytes that are no FPDUs. The
-    /// kernel's TCP cannot use them. A stack in user space begins every segment with an FPDU where
-    /// it can, and takes only the bytes that it can place so. It may therefore take fewer bytes
-    /// than it has room for, or none. [`fd`](Self::fd) or [`deadline`](Self::deadline) then tells
-    /// when to offer the rest again.
+    /// `hints` holds the ends of the FPDUs; [`SendHints::NONE`] is for bytes that are not FPDUs.
+    /// The kernel's TCP cannot use the ends. A stack in user space begins every segment with an
+    /// FPDU where it can, and accepts only the bytes that it can align in this way. It may
+    /// therefore accept fewer bytes than it has room for, or none. The rest can be offered again
+    /// when [`fd`](Self::fd) becomes readable or the [`deadline`](Self::deadline) is reached.
     ///
-    /// If `hints` says that more [follows](SendHints::followed), the kernel's TCP keeps bytes that
-    /// fill no segment until then. If it [asks for one answer](SendHints::asking), the kernel's TCP
-    /// chooses its window accordingly, within a host.
+    /// If `hints` says that more bytes [follow](SendHints::followed), the kernel's TCP delays an
+    /// incomplete last segment until they are sent. If `hints` [asks for one
+    /// answer](SendHints::asking) and the peer is on this host, the kernel's TCP may enlarge its
+    /// receive window.
     ///
     /// # Errors
-    /// As [`try_recv`](Self::try_recv), and [`LlpError::Broken`] after
+    /// The errors of [`try_recv`](Self::try_recv), and [`LlpError::Broken`] after
     /// [`shutdown`](Self::shutdown).
     fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError>;
 
-    /// Sends the bytes that were kept because more was [announced to follow](SendHints::followed),
-    /// if no more follows. Without this call nothing is lost: TCP keeps such bytes for a fraction
-    /// of a second at most.
+    /// Sends the bytes that TCP delays because more bytes were [announced to
+    /// follow](SendHints::followed). For a caller that has no more bytes to send. Without this call
+    /// nothing is lost: TCP delays such bytes for a fraction of a second at most.
     fn push(&mut self) {}
 
-    /// Number of bytes of the stream that one TCP segment may carry now, less TCP options: the EMSS
-    /// of RFC 5044 section 4.5. Never 0.
+    /// Maximum number of stream bytes that one TCP segment can carry now, after the TCP options are
+    /// subtracted: the EMSS of RFC 5044 section 4.5. Never 0.
     ///
-    /// It may change over the life of a connection, also while that is idle, so ask before each
-    /// batch of FPDUs is framed. The kernel implementation makes a system call for it; a stack in
-    /// user space knows the value.
+    /// The value may change at any time, even on an idle connection, so call this before each batch
+    /// of FPDUs is framed. The kernel implementation makes a system call; a stack in user space
+    /// knows the value.
     fn emss(&self) -> usize;
 
-    /// Name of the congestion control that the connection has now, as the kernel or smoltcp calls
-    /// it; `None` if there is none or it is not known.
+    /// Name of the connection's current congestion control, as the kernel or smoltcp spells it.
+    /// `None` if there is none or the name is not known.
     fn congestion_control(&self) -> Option<String> {
         None
     }
 
-    /// Closes the sending direction: a FIN follows the bytes that were taken. Receiving continues.
-    /// A second call does nothing.
+    /// Closes the sending direction: TCP sends a FIN after the bytes that it accepted. Receiving
+    /// continues. A second call does nothing.
     ///
     /// # Errors
-    /// [`LlpError::Broken`] if the connection is already gone, or does not stand yet.
+    /// [`LlpError::Broken`] if the connection has already failed, or is not established yet.
     fn shutdown(&mut self) -> Result<(), LlpError>;
 
-    /// Cuts the connection: a reset goes to the peer, and unsent bytes are discarded.
+    /// Aborts the connection: sends a reset to the peer and discards unsent bytes.
     fn abort(&mut self);
 
-    /// Returns true if the peer has acknowledged every byte taken, and the FIN if
-    /// [`shutdown`](Self::shutdown) was called. False on a connection that broke before that.
+    /// Returns true if the peer has acknowledged every byte that TCP accepted, and the FIN if
+    /// [`shutdown`](Self::shutdown) was called. Returns false if the connection failed before that.
     fn flushed(&mut self) -> bool;
 
-    /// Number of bytes that [`try_send`](Self::try_send) took and the peer has not acknowledged.
-    /// The FIN does not count. On a connection that the peer reset or that timed out, it is the
-    /// number at that moment. It has no meaning after [`abort`](Self::abort).
+    /// Number of bytes that [`try_send`](Self::try_send) accepted and the peer has not
+    /// acknowledged. The FIN does not count. After a reset by the peer or a timeout, the number
+    /// stays as it was at that moment. It has no meaning after [`abort`](Self::abort).
     fn unacknowledged(&mut self) -> usize;
 
-    /// Returns the error if the peer cut the connection or went silent. An owner that does not read
-    /// for now would not learn of it otherwise. A FIN of the peer does not count, because it comes
-    /// after the bytes before it.
+    /// Returns the error if the peer reset the connection or stopped answering. An owner that does
+    /// not read at present would otherwise not learn of the failure. The peer's FIN is no error;
+    /// see [`peer_closed`](Self::peer_closed).
     fn lost(&mut self) -> Option<LlpError>;
 
-    /// Returns true if the peer's FIN has arrived, perhaps after bytes that were not read yet. It
-    /// is for an owner that does not read for now. False if this cannot be determined, or if the
-    /// FIN cannot pass a full window.
+    /// Returns true if the peer's FIN has arrived, even if bytes before it are still unread. It is
+    /// meant for an owner that does not read at present. Returns false if this cannot be
+    /// determined, or if a full receive window holds the FIN back.
     fn peer_closed(&mut self) -> bool {
         false
     }
@@ -113,40 +116,39 @@ pub trait Llp: Send {
     /// Address and port of the peer.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Descriptor for `poll(2)` or `epoll(7)`: readable if something happened that may let a call
-    /// make progress. It stays the same for the life of the value. Nothing may be read from or
-    /// written to it directly.
+    /// Descriptor for `poll(2)` or `epoll(7)`: readable if a call may be able to make progress. It
+    /// stays the same for the life of the value. Callers must not read from it or write to it.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Returns true if "writable" on [`fd`](Self::fd) means room for [`try_send`](Self::try_send),
-    /// and the end of a connection attempt (kernel TCP). If false, all progress shows as
-    /// "readable", including room to send and the end of a connection attempt.
+    /// Returns true if [`fd`](Self::fd) reports "writable" when [`try_send`](Self::try_send) has
+    /// room and when a connection attempt ends (kernel TCP). If false, the descriptor reports these
+    /// events as "readable" too.
     fn wants_write_event(&self) -> bool;
 
-    /// Makes [`fd`](Self::fd) unreadable until something *new* happens, where readiness is a signal
-    /// (smoltcp). Call it before checking for work, never after. Does nothing where readiness is a
-    /// state (kernel).
+    /// Makes [`fd`](Self::fd) unreadable until something *new* happens. Call it before checking for
+    /// work, never after. This is needed for smoltcp, whose descriptor is a signal. Does nothing
+    /// for the kernel, whose descriptor reports a state.
     fn clear_readiness(&mut self);
 
-    /// Time at which [`drive`](Self::drive) has to be called even if [`fd`](Self::fd) stays silent,
-    /// for the timers of a stack in user space. `None`: no timer runs. Any other call may change
-    /// it. The waiting thread therefore has to learn of a deadline that the call of another thread
-    /// moved to an earlier time.
+    /// Time at which [`drive`](Self::drive) has to be called even if [`fd`](Self::fd) stays
+    /// unreadable, for the timers of a stack in user space. `None` means that no timer runs. Any
+    /// other call may change the deadline. If another thread's call moves it to an earlier time,
+    /// the waiting thread has to be woken.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Lets a stack in user space process what arrived, send what it may, and run its timers. Does
+    /// Lets a stack in user space process received packets, send packets, and run its timers. Does
     /// nothing for the kernel.
     fn drive(&mut self);
 
-    /// Probes the peer from time to time once the connection stands, and ends the connection if the
-    /// peer stays silent. Replaces the network's own settings.
+    /// Enables keep-alive probes: an established connection ends if the peer stays silent. Replaces
+    /// the network's own settings.
     ///
     /// # Errors
-    /// [`LlpError::Misuse`] for impossible values, and errors of the system.
+    /// [`LlpError::Misuse`] for values that no TCP supports, and errors of the system.
     fn set_keepalive(&mut self, keepalive: Keepalive) -> Result<(), LlpError>;
 
-    /// Progress of a connection attempt: `true` once the connection stands (and from then on),
-    /// `false` while it is being made. Always `true` for an accepted one.
+    /// Continues a connection attempt. Returns `true` once the connection is established and from
+    /// then on, `false` while the attempt is in progress. Always `true` for an accepted connection.
     ///
     /// # Errors
     /// The reason of the failure: [`LlpError::Refused`], [`LlpError::Unreachable`],
@@ -156,13 +158,14 @@ pub trait Llp: Send {
 
 /// Accepts connections at one local address.
 pub trait LlpListener: Send {
-    /// Returns the next connection that stands; `None` if there is none now. A stack in user space
-    /// does its handshakes in this call. Call it when [`fd`](Self::fd) is readable and when
-    /// [`deadline`](Self::deadline) is reached, until it returns `None`.
+    /// Returns the next established connection, or `None` if there is none now. A stack in user
+    /// space performs its TCP handshakes in this call. Call it when [`fd`](Self::fd) is readable
+    /// and when [`deadline`](Self::deadline) is reached, until it returns `None`.
     ///
     /// # Errors
-    /// A lack of descriptors or memory. The listener continues: call again later. The connection
-    /// that could not be taken was refused, so that the descriptor does not stay readable for it.
+    /// Errors for a lack of descriptors or memory. The listener continues to listen: call again
+    /// later. The connection that could not be accepted was refused, because otherwise the
+    /// descriptor would stay readable.
     fn try_accept(&mut self) -> Result<Option<Box<dyn Llp>>, LlpError>;
 
     /// Address of the listener, with the chosen port if port 0 was requested.
@@ -171,42 +174,45 @@ pub trait LlpListener: Send {
     /// Descriptor that is readable when [`try_accept`](Self::try_accept) has something to do.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// As [`Llp::clear_readiness`]; to be called before `try_accept`.
+    /// Does the same as [`Llp::clear_readiness`], for the listener's descriptor. Call it before
+    /// `try_accept`.
     fn clear_readiness(&mut self);
 
-    /// As [`Llp::deadline`], for a call of [`try_accept`](Self::try_accept).
+    /// Time at which [`try_accept`](Self::try_accept) has to be called even if [`fd`](Self::fd)
+    /// stays unreadable; see [`Llp::deadline`].
     fn deadline(&self) -> Option<Instant>;
 }
 
-/// A local address that [`Network::reserve`] took, for one connection or one listener.
+/// A local address that [`Network::reserve`] reserved, for one connection or one listener.
 pub trait BoundPort: Send {
     /// The address, with the chosen port if port 0 was requested.
     fn local_addr(&self) -> SocketAddr;
 
-    /// As [`Network::connect`], from this address.
+    /// Does the same as [`Network::connect`], from this address.
     ///
     /// # Errors
     /// As [`Network::connect`].
     fn connect(self: Box<Self>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError>;
 
-    /// As [`Network::listen`], at this address.
+    /// Does the same as [`Network::listen`], at this address.
     ///
     /// # Errors
     /// As [`Network::listen`].
     fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError>;
 }
 
-/// Makes connections and listeners. One value serves any number of threads.
+/// Makes connections and listeners. Any number of threads may share one value.
 pub trait Network: Send + Sync {
     /// Starts to connect and returns at once; [`Llp::connect_progress`] reports the progress.
-    /// Without `local`, address and port are chosen. With it, only a port of 0 is replaced.
+    /// Without `local`, the network chooses the local address and port. With it, the network
+    /// chooses only a port given as 0.
     ///
     /// # Errors
-    /// Errors that are known at once: a bad or used local address, no route, no resources, and with
-    /// some implementations [`LlpError::Refused`].
+    /// Errors that are known at once: an invalid local address or one in use, no route, or a lack
+    /// of resources. Some implementations also return [`LlpError::Refused`] here.
     fn connect(&self, local: Option<SocketAddr>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError>;
 
-    /// Listens at `addr`; port 0 means a free one. About `backlog` connections at most wait for
+    /// Listens at `addr`; port 0 means a free port. About `backlog` connections can wait for
     /// [`LlpListener::try_accept`]. Further attempts are ignored, so that the peer repeats them.
     ///
     /// # Errors
@@ -214,25 +220,26 @@ pub trait Network: Send + Sync {
     /// [`LlpError::PermissionDenied`], or a lack of resources.
     fn listen(&self, addr: SocketAddr, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError>;
 
-    /// Returns the local address of a connection to `to` if the caller chooses none. Answers at
-    /// once and sends nothing.
+    /// Returns the local address that a connection to `to` gets if the caller chooses none. Sends
+    /// no packets.
     ///
     /// # Errors
-    /// [`LlpError::Unreachable`] without a route, and errors of the system about the family of the
-    /// address.
+    /// [`LlpError::Unreachable`] if there is no route, and errors of the system if it does not
+    /// support the address family.
     fn source_for(&self, to: SocketAddr) -> Result<IpAddr, LlpError>;
 
-    /// Takes a local address, to connect from or to listen at later; port 0 takes a free one. The
-    /// port stays reserved until the value, or the connection or listener made from it, is dropped.
+    /// Reserves a local address, to connect from or to listen at later; port 0 means a free port.
+    /// The port stays reserved until the returned value, or the connection or listener made from
+    /// it, is dropped.
     ///
     /// # Errors
     /// [`LlpError::AddressInUse`], [`LlpError::AddressUnavailable`],
     /// [`LlpError::PermissionDenied`], or a lack of resources.
     fn reserve(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError>;
 
-    /// Does the same as [`reserve`](Self::reserve), but `::` covers only the IPv6 addresses and
-    /// leaves the IPv4 port to others (the socket option `IPV6_V6ONLY`). It equals `reserve` where
-    /// the families are independent.
+    /// Does the same as [`reserve`](Self::reserve), but `::` covers only the IPv6 addresses. The
+    /// same port stays free for IPv4 sockets (the socket option `IPV6_V6ONLY`). Equal to `reserve`
+    /// for networks whose `::` never covers IPv4.
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).
@@ -240,20 +247,22 @@ pub trait Network: Send + Sync {
         self.reserve(addr)
     }
 
-    /// Description for a log or a table: `kernel TCP`, `smoltcp over memory, MTU 1500` ...
+    /// Describes the network for a log or a table: `kernel TCP`, `smoltcp over memory, MTU 1500`
+    /// ...
     fn describe(&self) -> String;
 
-    /// Current addresses, MTU and MAC address.
+    /// Returns the current addresses, interfaces, MTU and MAC address.
     fn info(&self) -> NetworkInfo;
 
-    /// Reason why the network has failed permanently, if it has. Every connection of it has then
-    /// ended, and no more can be made. A network that cannot fail as a whole always returns `None`.
+    /// Returns the reason if the network has failed permanently. All its connections have then
+    /// ended, and no new one can be made. A network that cannot fail as a whole always returns
+    /// `None`.
     fn fault(&self) -> Option<LlpError> {
         None
     }
 
-    /// Reports events of the whole network to `watcher` for as long as it lives, including earlier
-    /// ones. Any thread of this library may make the calls.
+    /// Reports events of the whole network to `watcher` until it is dropped, including earlier
+    /// events. Any thread of this library may make the calls.
     fn watch(&self, watcher: Weak<dyn NetworkWatcher>) {
         let _ = watcher;
     }

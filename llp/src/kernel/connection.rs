@@ -50,7 +50,7 @@ enum State {
 /// Events that change the state of a connection.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// The kernel reports that the connection stands.
+    /// The kernel reports that the connection is established.
     AttemptSucceeded,
     /// The kernel reports a failure, or the socket connected to itself.
     AttemptFailed(LlpError),
@@ -70,7 +70,7 @@ impl State {
         use Event as E;
         use State as S;
         match (self, event) {
-            // The owner caused this end, so it replaces any earlier error.
+            // The owner ended the connection, so its error replaces any earlier one.
             (_, E::Aborted(error)) => S::Failed(error),
 
             (S::Connecting, E::AttemptSucceeded) => S::Connected,
@@ -83,13 +83,13 @@ impl State {
                 S::Failed(error)
             }
 
-            // Only a connection that stands can send, close or receive.
+            // Only an established connection can send, close or receive.
             (S::Connecting, E::FinSent | E::FinFailed(_)) => self,
             (S::Connecting, E::SendFailed(_) | E::ReceiveFailed(_)) => self,
             // The sending direction is gone already.
             (S::Finished | S::Unsendable(_), E::FinSent | E::FinFailed(_)) => self,
             (S::Finished | S::Unsendable(_), E::SendFailed(_)) => self,
-            // An attempt ends once.
+            // The connection attempt has already ended.
             (S::Connected | S::Finished | S::Unsendable(_), E::AttemptSucceeded) => self,
             (S::Connected | S::Finished | S::Unsendable(_), E::AttemptFailed(_)) => self,
             // The first error stays.
@@ -102,7 +102,7 @@ impl State {
 pub(crate) struct KernelConnection {
     socket: Socket,
     state: State,
-    /// The kernel accepted the FIN, which counts as one byte of its queue.
+    /// True after the kernel accepted the FIN, which its send queue counts as one byte.
     fin_taken: bool,
     window: LoopbackWindow,
     control: Control,
@@ -120,7 +120,7 @@ impl KernelConnection {
         match rustix::net::connect(&socket, &to) {
             // EINTR leaves the attempt running, as with any non-blocking connect.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR | Errno::AGAIN) => {}
-            // The bound port has a connection to that very peer, or had one within the last minute.
+            // The bound port has a connection to the same peer, or had one within the last minute.
             Err(Errno::ADDRNOTAVAIL) => {
                 // Linux reports the same error if no local address can reach the peer.
                 source_for(to)?;
@@ -147,7 +147,7 @@ impl KernelConnection {
         })
     }
 
-    /// Wraps a connected socket with these addresses.
+    /// Wraps a connected socket whose addresses are known.
     pub(super) fn standing(
         socket: Socket,
         local: SocketAddr,
@@ -166,11 +166,12 @@ impl KernelConnection {
         }
     }
 
-    /// Records that the kernel failed to `op`. `event` makes the event from the error.
+    /// Applies the event that `event` makes from a failure of the system call `op`. Returns the
+    /// error.
     fn fail(&mut self, op: &'static str, errno: Errno, event: fn(LlpError) -> Event) -> LlpError {
         let error = match LlpError::from_errno(op, self.peer, errno) {
-            // On a connection that stands, an ICMP message can cause this error; no connect was
-            // refused.
+            // On an established connection an ICMP message can cause this error. No connection
+            // attempt was refused, so it is reported as a reset.
             LlpError::Refused { addr } if !matches!(self.state, State::Connecting) => {
                 LlpError::Reset { addr }
             }
@@ -186,8 +187,8 @@ impl KernelConnection {
 
     /// Makes the kernel reset the connection.
     fn reset(&self) {
-        // Dissolving the association sends the reset and keeps the descriptor, which may still be
-        // registered somewhere. If it fails, the linger option makes `close` send the reset.
+        // `connect` to AF_UNSPEC sends the reset and keeps the descriptor, which may still be
+        // registered with a poller. If it fails, the linger option makes `close` send the reset.
         let linger = self.socket.set_linger(Some(Duration::ZERO));
         let dissolved = rustix::net::connect_unspec(&self.socket);
         if let (Err(error), Err(_)) = (linger, dissolved) {
@@ -195,7 +196,7 @@ impl KernelConnection {
         }
     }
 
-    /// Returns an error if the connection does not stand.
+    /// Returns an error if the connection is not established.
     fn check_connected(&self) -> Result<(), LlpError> {
         match self.state {
             State::Connecting => Err(LlpError::Broken { addr: self.peer }),
@@ -213,7 +214,7 @@ impl KernelConnection {
         }
     }
 
-    /// Returns true if the kernel reports one of these events, or an error.
+    /// Returns true if the socket has one of the events `what`, an error or a hang-up.
     fn is_ready(&self, what: PollFlags) -> bool {
         let mut fds = [PollFd::new(&self.socket, what)];
         let now = Timespec::default();
@@ -221,12 +222,13 @@ impl KernelConnection {
     }
 }
 
-/// Rounds up to a time that the kernel accepts for a keep-alive (MAX_TCP_KEEPIDLE of Linux).
+/// Rounds a time up to whole seconds, within the kernel's limits for a keep-alive (MAX_TCP_KEEPIDLE
+/// of Linux).
 fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_millis().div_ceil(1000).clamp(1, 32_767) as u64)
 }
 
-/// Address that the kernel chose for the socket. `near` appears in the error if there is none.
+/// Returns the local address of the socket. An error of the system call names the address `near`.
 pub(super) fn local_addr(socket: &Socket, near: SocketAddr) -> Result<SocketAddr, LlpError> {
     let addr = socket
         .local_addr()
@@ -301,7 +303,7 @@ impl Llp for KernelConnection {
             }
         }
         self.window.sent(&self.socket, taken);
-        // Once for a request, even if it takes several calls.
+        // A request that takes several calls is recorded once, when its last byte is accepted.
         if whole && hints.is_asking() {
             self.window.asked(&self.socket);
         }
@@ -309,8 +311,8 @@ impl Llp for KernelConnection {
     }
 
     fn push(&mut self) {
-        // The option is set already. Setting it again sends what waits (tcp(7)). If that fails, the
-        // kernel sends it a little later.
+        // The option is set already. Setting it again sends the delayed bytes (tcp(7)). If that
+        // fails, the kernel sends them a little later.
         if let Err(error) = self.socket.set_tcp_nodelay(true) {
             tracing::debug!(%error, peer = %self.peer, "no push");
         }
@@ -349,8 +351,8 @@ impl Llp for KernelConnection {
     }
 
     fn unacknowledged(&mut self) -> usize {
-        // The queue keeps its length when the connection is reset. Some sandboxes do not report it;
-        // the close then waits for the peer's FIN only.
+        // The queue keeps its length when the connection is reset. Some sandboxes do not report it.
+        // The close then waits only for the peer's FIN.
         let queued = raw::unacknowledged(&self.socket).unwrap_or(0);
         queued.saturating_sub(usize::from(self.fin_taken))
     }
@@ -403,8 +405,8 @@ impl Llp for KernelConnection {
             .with_time(whole_seconds(keepalive.idle))
             .with_interval(whole_seconds(keepalive.interval))
             .with_retries(keepalive.probes);
-        // Without the user timeout, bytes in flight would be sent again for a quarter of an hour
-        // before the first probe.
+        // Without the user timeout, the kernel would retransmit bytes in flight for a quarter of an
+        // hour before the first probe.
         let failed = |error| LlpError::from_io("set the keep-alive", self.peer, error);
         self.socket.set_tcp_keepalive(&settings).map_err(failed)?;
         self.socket
@@ -429,7 +431,7 @@ impl Llp for KernelConnection {
         }
         self.local = local_addr(&self.socket, self.peer)?;
         if self.local == self.peer {
-            // TCP lets a socket connect to itself if the port chosen for it is the port it connects
+            // TCP lets a socket connect to itself if its local port is the port that it connects
             // to.
             self.reset();
             let error = LlpError::Refused { addr: self.peer };
@@ -448,7 +450,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     const ADDR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-    // The errors of the states differ from those of the events, so the table shows which is kept.
+    // The states and the events hold different errors, so that the table shows which one is kept.
     const STATES: [State; 5] = [
         State::Connecting,
         State::Connected,
@@ -466,7 +468,7 @@ mod tests {
         Event::Aborted(LlpError::Broken { addr: ADDR }),
     ];
 
-    /// Name of a state or event, with the name of its error.
+    /// Returns the name of a state or event, with the name of its error.
     fn name(value: impl Debug) -> String {
         format!("{value:?}").replace(&format!(" {{ addr: {ADDR} }}"), "")
     }

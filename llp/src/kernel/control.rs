@@ -1,14 +1,14 @@
 //! Congestion control of connections within a host.
 //!
-//! Many systems choose BBR, which paces what it sends by its estimate of the bandwidth. Within a
-//! host no bytes are lost for lack of bandwidth, and the pacing costs throughput: `iperf3 -l 1M -C
-//! bbr` over the loopback device reached 31 to 35 Gbit/s, and `-C reno` reached 38 to 41. If the
-//! system's control is not loss-based, a connection within this host therefore gets `reno`, which
-//! every user may set.
+//! Many systems choose BBR, which paces its packets by an estimate of the bandwidth. Within a host
+//! no bytes are lost for lack of bandwidth, and the pacing costs throughput: `iperf3 -l 1M -C bbr`
+//! over the loopback device reached 31 to 35 Gbit/s, and `-C reno` reached 38 to 41. If the
+//! system's congestion control is not loss-based, a connection within this host therefore gets
+//! `reno`, which every user may set.
 //!
-//! The host of the peer is only known once the connection stands. BBR leaves its pacing switched on
-//! when it is replaced. So a socket starts with `reno`, and a connection to another host gets the
-//! system's control back before it sends its first byte:
+//! Whether the peer is on this host is known only when the connection is established. Replacing BBR
+//! at that time is too late, because its pacing stays switched on. So a socket starts with `reno`,
+//! and a connection to another host gets the system's control back before it sends its first byte:
 //!
 //! ```text
 //!   begin: reno ──── connected ───► settle ──► this host: reno
@@ -22,7 +22,8 @@
 //! had started with `reno`.
 //!
 //! Another network namespace counts as another host here, even one that is connected by a veth pair
-//! or a bridge. Its address does not reveal where it is, and a short round trip is no proof.
+//! or a bridge. Its address does not show that it is on the same machine, and a short round trip is
+//! no proof.
 
 use std::io;
 use std::net::SocketAddr;
@@ -48,19 +49,19 @@ const LOSS_BASED: [&[u8]; 11] = [
 ];
 /// Congestion control that every kernel has and every user may choose (`tcp(7)`).
 const WITHIN_A_HOST: &[u8] = b"reno";
-/// TCP_CA_NAME_MAX of Linux.
+/// Size of a name including its NUL: TCP_CA_NAME_MAX of Linux.
 const NAME: usize = 16;
 
-/// Congestion control to restore if the peer is on another host. Empty if there is nothing to
-/// restore.
+/// Name of the congestion control to restore if the peer is on another host. All zeros if there is
+/// nothing to restore.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Control {
     system: [u8; NAME],
 }
 
 impl Control {
-    /// Gives an unconnected socket the control for connections within a host, unless the system's
-    /// is loss-based.
+    /// Gives an unconnected socket `reno`, unless the system's congestion control is loss-based.
+    /// Returns the control to restore.
     pub(super) fn begin(socket: &Socket) -> Self {
         let begun = name(socket).and_then(|system| {
             if LOSS_BASED.contains(&trimmed(&system)) {
@@ -76,7 +77,7 @@ impl Control {
         })
     }
 
-    /// Restores the system's control on a connection to another host. Has to be called before
+    /// Restores the system's control if the peer is on another host. It has to be called before
     /// anything is sent. Only the first call has an effect.
     #[inline]
     pub(super) fn settle(&mut self, socket: &Socket, local: SocketAddr, peer: SocketAddr) {
@@ -91,8 +92,7 @@ impl Control {
 
 /// Returns true if both addresses belong to this host.
 pub(super) fn is_within_host(local: SocketAddr, peer: SocketAddr) -> bool {
-    // A packet to an address of this host has that address as its source, unless the socket is
-    // bound to another.
+    // The kernel chooses as the source of a packet to one of its own addresses that same address.
     is_same_host(local, peer) || source_for(peer).is_ok_and(|source| source == peer.ip())
 }
 
@@ -103,7 +103,7 @@ fn restore(socket: &Socket, system: &[u8]) {
     }
 }
 
-/// Name of the socket's congestion control, padded with zeros.
+/// Returns the name of the socket's congestion control, padded with zeros.
 fn name(socket: &Socket) -> io::Result<[u8; NAME]> {
     let mut name = [0; NAME];
     let found = socket.tcp_congestion()?;
@@ -113,12 +113,12 @@ fn name(socket: &Socket) -> io::Result<[u8; NAME]> {
     Ok(name)
 }
 
-/// Name without the padding.
+/// Returns the name without the padding.
 fn trimmed(name: &[u8]) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Name of the connection's current congestion control.
+/// Returns the name of the socket's current congestion control.
 pub(super) fn current(socket: &Socket) -> Option<String> {
     let name = name(socket).ok()?;
     Some(String::from_utf8_lossy(trimmed(&name)).into_owned())
@@ -134,7 +134,7 @@ mod tests {
     use crate::kernel::connection::KernelConnection;
     use crate::{Llp, Piece, SendHints};
 
-    /// Congestion control of this kernel that is not loss-based, if it has one.
+    /// Returns a congestion control of this kernel that is not loss-based, if it has one.
     fn other() -> Option<String> {
         if std::env::var_os("QEMU_LD_PREFIX").is_some() {
             eprintln!("SKIPPED: QEMU's user emulation passes exactly 4 bytes of the name");
@@ -186,14 +186,14 @@ mod tests {
             assert_eq!(current(&socket).unwrap(), "reno");
             control.settle(&socket, addr(local), addr(peer));
             assert_eq!(current(&socket).unwrap(), expected, "{local} to {peer}");
-            // Only the first call settles it: a control that is set later stays.
+            // Only the first call has an effect: a control that is set later stays.
             socket.set_tcp_congestion(b"reno").unwrap();
             control.settle(&socket, addr(local), addr(peer));
             assert_eq!(current(&socket).unwrap(), "reno");
         }
     }
 
-    /// The first send restores the control. (TCP runs within this host; only the addresses differ.)
+    /// The connection runs within this host; only the addresses passed to it differ.
     #[test]
     fn a_connection_to_another_host_gets_the_systems_control_back_when_it_sends() {
         let Some(other) = other() else { return };
@@ -223,7 +223,7 @@ mod tests {
         ));
     }
 
-    /// Address of this host towards others, if it has a route.
+    /// Returns this host's source address for other hosts, if it has a route.
     fn own_address() -> Option<SocketAddr> {
         let source = source_for(addr("203.0.113.77:9")).ok()?;
         Some(SocketAddr::new(source, 2))

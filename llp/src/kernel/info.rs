@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use crate::NetworkInfo;
 
-/// MTU reported if no interface is visible.
+/// MTU reported if the MTU of an interface cannot be read.
 const LOOPBACK_MTU: usize = 65536;
 
-/// Returns the addresses of all interfaces that are up, those of the loopback interface last.
+/// Returns the addresses of all interfaces that are up, with the loopback interface last. The MTU
+/// and the MAC address are those of the first interface.
 pub(super) fn info() -> NetworkInfo {
     let mut found: Vec<(bool, u32, String, IpAddr)> = if_addrs::get_if_addrs()
         .unwrap_or_default()

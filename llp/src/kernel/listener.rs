@@ -14,7 +14,8 @@ use super::connection::{KernelConnection, local_addr};
 use super::control::Control;
 use crate::{Captured, Llp, LlpError, LlpListener};
 
-/// Connections skipped in one call because they died before they could be accepted.
+/// Maximum number of connections that one call skips because they failed before they could be
+/// accepted.
 const MAX_DEAD: usize = 64;
 
 /// Accepts connections from the kernel.
@@ -22,11 +23,11 @@ pub(crate) struct KernelListener {
     socket: Socket,
     local: SocketAddr,
     interface: Option<Interface>,
-    /// Congestion control of the socket, which accepted sockets inherit.
+    /// Congestion control to restore on accepted sockets, which inherit the listener's control.
     control: Control,
-    /// Descriptor to close when the process has no free ones. With the freed descriptor the waiting
-    /// connection can be accepted and refused. Otherwise the socket stays readable and its watcher
-    /// spins.
+    /// Descriptor to close when the process has no free ones. The freed descriptor is used to
+    /// accept the waiting connection and close it at once. Otherwise the socket would stay
+    /// readable, and its poller would spin.
     spare: Option<OwnedFd>,
 }
 
@@ -47,8 +48,9 @@ impl KernelListener {
         })
     }
 
-    /// Refuses the waiting connection with the help of the spare descriptor. Returns false if none
-    /// waits: Linux looks for a free descriptor first, and reports their lack even then.
+    /// Refuses the waiting connection with the help of the spare descriptor. Returns false if no
+    /// connection waits: Linux allocates the descriptor first, and reports a lack of descriptors
+    /// even then.
     fn refuse_one(&mut self) -> bool {
         drop(self.spare.take());
         let refused = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC);
@@ -59,8 +61,9 @@ impl KernelListener {
     }
 
     fn wrap(&self, socket: OwnedFd, peer: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
-        // Linux inherits all options from the listener, and its address unless that is a wildcard.
-        // Under a flood of connections each system call counts.
+        // An accepted socket inherits the options of the listener, and its address unless that is a
+        // wildcard. Setting or asking for them again would cost system calls, which matter when
+        // many connections arrive at once.
         let socket = Socket::from(socket);
         let local = if self.local.ip().is_unspecified() {
             local_addr(&socket, peer)?
@@ -75,7 +78,7 @@ impl KernelListener {
     }
 }
 
-/// Opens a spare descriptor. Any kind is good enough.
+/// Opens a spare descriptor. Its kind does not matter.
 fn spare() -> Option<OwnedFd> {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
@@ -109,8 +112,8 @@ impl LlpListener for KernelListener {
                     | Errno::NOMEM
                     | Errno::PERM),
                 ) => return Err(LlpError::from_local_errno(OP, errno)),
-                // This connection died in the queue (accept(2) lists the network errors that it
-                // passes on). The next one may be alive.
+                // This connection failed in the queue (accept(2) lists the network errors that it
+                // reports). The next one may be alive.
                 Err(errno) => tracing::debug!(%errno, local = %self.local, "accept passed over"),
             }
         }

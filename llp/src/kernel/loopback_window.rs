@@ -2,29 +2,29 @@
 //!
 //! Without a bound, the kernel lets the window grow to many megabytes. Over the loopback device
 //! that makes large messages slower. Each segment is delivered within the sender's call, and a
-//! receiver that polls reads it by itself. So every segment costs a read, and every second one an
-//! acknowledgement.
+//! receiver that polls reads each segment on its own. So every segment costs a read, and every
+//! second one an acknowledgement.
 //!
-//! With a window of two segments, most of what a call copies waits in the send queue. It leaves
-//! when acknowledgements are processed. The receiver then finds several segments for one read, and
-//! its processor does a part of the sending.
+//! With a window of two segments, most bytes of a call wait in the send queue. The kernel sends
+//! them when it processes acknowledgements. The receiver then finds several segments for one read,
+//! and its processor does a part of the sending.
 //!
-//! The bound limits what is offered at a time, not what the kernel keeps until it is read. A busy
-//! receiver therefore does not stop the sender. (A receive buffer of a few segments, by SO_RCVBUF,
-//! does stop it, and gained less.)
+//! The bound limits the window that the receiver offers, not the receive buffer. A busy receiver
+//! therefore does not stop the sender. (A receive buffer of a few segments, set by SO_RCVBUF, does
+//! stop it, and gained less.)
 //!
-//! The bound helps streams, and slows down bytes that go back and forth: a ping-pong of 1 MiB over
-//! MPI takes 192 us instead of 178, and single Reads of 1 MiB take a quarter longer. There the last
-//! segments of a message wait for acknowledgements while the sender has nothing more to do. So the
-//! window is checked every [`INTERVAL`] bytes received:
+//! The bound helps streams, and slows down exchanges of messages: a ping-pong of 1 MiB over MPI
+//! takes 192 us instead of 178, and single Reads of 1 MiB take a quarter longer. There the last
+//! segments of a message wait for acknowledgements while the sender is idle. So the window is
+//! checked every [`INTERVAL`] bytes received, and bounded only for a stream:
 //! * It is bounded if they arrived within [`STREAM`], and freed if they took longer.
 //! * It is freed at once when this end sends an answer of [`ANSWER`] bytes or more in one call.
 //! * It is freed at once when this end asks for one answer
-//!   ([`SendHints::asking`](crate::SendHints::asking)) and no check took place during the previous
-//!   answer.
+//!   ([`SendHints::asking`](crate::SendHints::asking)), unless a check took place during the
+//!   previous answer.
 //!
-//! Single Reads of 4 MiB and more therefore count as a stream. If this end does small Reads one at
-//! a time while the peer streams, the window is free, too.
+//! Single Reads of 4 MiB and more therefore count as a stream. Small Reads by this end, one at a
+//! time, free the window even while the peer streams.
 //!
 //! ```text
 //!                   a stream                      ┌── a stream: bounded again
@@ -45,24 +45,25 @@ use socket2::Socket;
 
 use crate::raw;
 
-/// Bytes of the window, rounded up to whole segments. It holds two segments of a loopback device
-/// with its default MTU (65,483 bytes each, 65,464 over IPv6), because the kernel acknowledges
-/// every second segment at once. The kernel rounds its offer up to a multiple of the window scale.
+/// Minimum size of a bounded window in bytes; it is rounded up to whole segments. This gives two
+/// segments on a loopback device with its default MTU (65,483 bytes each, 65,464 over IPv6),
+/// because the kernel acknowledges every second segment at once. The kernel rounds the window that
+/// it offers up to a multiple of the window scale.
 ///
 /// `MPI_Put` of 1 MiB reached 8.5 GB/s with two segments, and 7.1 to 7.6 GB/s with three to eight
 /// (Open MPI on the drop-in library, AMD EPYC of Zen 4).
 const WINDOW: u32 = 128_000;
-/// Bytes received between two checks of the window. A bounded window is bounded again, because the
-/// kernel widens it when it enlarges the receive buffer and when larger segments arrive. The calls
-/// take about 0.1 to 0.2 % of the time that this many bytes take.
+/// Number of bytes received between two checks of the window. A check bounds a bounded window
+/// again, because the kernel widens it when it enlarges the receive buffer and when larger segments
+/// arrive. The system calls take about 0.1 to 0.2 % of the time in which these bytes arrive.
 const INTERVAL: u64 = 4 << 20;
 /// Longest time in which [`INTERVAL`] bytes of a stream arrive. It corresponds to 1 GB/s, half of
 /// what the slowest pair of processors reached.
 const STREAM: Duration = Duration::from_millis(4);
-/// Fewest bytes sent in one call that count as an answer. It is less than a segment, because the
-/// kernel may take one segment at a time.
+/// Minimum number of bytes sent in one call that count as an answer. It is less than a segment,
+/// because the kernel may accept one segment at a time.
 const ANSWER: usize = 60_000;
-/// Value that removes the bound.
+/// Limit in bytes that removes the bound.
 const FREE: u32 = 1 << 30;
 
 /// State of a connection's window bound.
@@ -71,9 +72,10 @@ pub(super) struct LoopbackWindow {
     state: State,
     /// Bytes to receive until the next check.
     left: u64,
-    /// Time of the last check, unless an exchange was seen since.
+    /// Time of the last check. `None` before the first one, and after an exchange of messages was
+    /// detected.
     looked: Option<Instant>,
-    /// A check took place since an answer was last asked for.
+    /// True if a check took place since this end last asked for an answer.
     streamed: bool,
 }
 
@@ -101,7 +103,7 @@ impl LoopbackWindow {
         }
     }
 
-    /// Records received bytes.
+    /// Counts received bytes, and checks the window after [`INTERVAL`] bytes.
     #[inline]
     pub(super) fn received(&mut self, socket: &Socket, octets: usize) {
         match self.left.checked_sub(octets as u64) {
@@ -110,7 +112,7 @@ impl LoopbackWindow {
         }
     }
 
-    /// Records sent bytes.
+    /// Frees the window if the bytes sent in one call are long enough to be an answer.
     #[inline]
     pub(super) fn sent(&mut self, socket: &Socket, octets: usize) {
         if octets >= ANSWER {
@@ -118,10 +120,11 @@ impl LoopbackWindow {
         }
     }
 
-    /// Records a request whose answer is the only data expected.
+    /// Frees the window for a request whose answer is the only data expected, unless the previous
+    /// answer was long enough to be a stream.
     #[inline]
     pub(super) fn asked(&mut self, socket: &Socket) {
-        // A long enough answer is a stream by itself.
+        // A check took place during the previous answer, so that answer was a stream.
         if !std::mem::take(&mut self.streamed) {
             self.turns(socket);
         }
@@ -164,7 +167,7 @@ impl LoopbackWindow {
         self.state = match done {
             Ok(()) => state,
             Err(error) => {
-                // The connection works without a bound, at the kernel's speed.
+                // The connection works without a bound too; the kernel then chooses the window.
                 tracing::debug!(%error, "the window cannot be set");
                 State::Kernel
             }
@@ -191,7 +194,7 @@ mod tests {
     use super::*;
     use crate::{Llp, Network as _, Piece, Recv, SendHints};
 
-    /// Transfers bytes from one end to the other.
+    /// Transfers `octets` bytes from one end to the other.
     fn pass(from: &mut dyn Llp, to: &mut dyn Llp, octets: u64) {
         let octets = usize::try_from(octets).unwrap();
         let (source, mut sink) = (vec![7; 1 << 20], vec![0; 1 << 20]);
@@ -240,8 +243,8 @@ mod tests {
         [client, server]
     }
 
-    /// Size of a bounded window: whole segments of the peer, two on a loopback device with its
-    /// default MTU.
+    /// Returns the size of a bounded window: whole segments of the peer, two on a loopback device
+    /// with its default MTU.
     fn segments(end: &dyn Llp) -> u32 {
         window_of(raw::received_mss(end.fd()).unwrap())
     }
@@ -256,8 +259,8 @@ mod tests {
         assert!(is_bounded);
     }
 
-    /// Makes two checks that both find a stream. Returns the window and the time of the first
-    /// check.
+    /// Bounds the window by two checks, [`STREAM`] apart. Returns the window and the time of the
+    /// first check.
     fn bounded(from: &mut dyn Llp, to: &mut dyn Llp) -> (LoopbackWindow, Instant) {
         pass(from, to, INTERVAL);
         let fd = to.fd();
@@ -275,7 +278,7 @@ mod tests {
         let [client, server] = connection();
         let [another_client, another_server] = connection();
         for [mut from, mut to] in [[client, server], [another_server, another_client]] {
-            // The receiver's own segments, of a request for example, have no effect.
+            // The receiver's own segments, such as a request, have no effect.
             pass(&mut *to, &mut *from, 1000);
             pass(&mut *from, &mut *to, INTERVAL);
             let fd = to.fd();
@@ -336,7 +339,7 @@ mod tests {
         let (mut window, _) = bounded(&mut *from, &mut *to);
         let fd = to.fd();
         let socket = &socket2::SockRef::from(&fd);
-        // The checks took place during the answer to the previous request.
+        // The checks count as part of the previous answer, so that answer was a stream.
         window.asked(socket);
         assert_eq!(raw::window_clamp(fd), Ok(segments(&*to)));
         window.received(socket, INTERVAL as usize);

@@ -1,9 +1,9 @@
 //! TCP by the kernel: the default, which needs no privilege.
 //!
 //! Sockets are non-blocking, with `TCP_NODELAY` set because the engine batches by itself. Buffer
-//! sizes are left to the kernel's auto-tuning. Within a host the window is bounded
-//! (`loopback_window.rs`). Connections over IPv4 that arrive at an IPv6 listener are reported with
-//! their IPv4 addresses.
+//! sizes are left to the kernel's auto-tuning. The receive window of connections within a host may
+//! be bounded (`loopback_window.rs`). An IPv6 listener may accept IPv4 connections; they are
+//! reported with their IPv4 addresses.
 
 mod connection;
 mod control;
@@ -27,14 +27,14 @@ use control::Control;
 use listener::KernelListener;
 use reserved::KernelPort;
 
-/// Settings for every connection of a [`KernelNetwork`]. By default the configuration of the
-/// machine applies.
+/// Settings for every connection of a [`KernelNetwork`]. A field that is `None` leaves the system's
+/// default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelSettings {
     /// Congestion control, by the kernel's name (`reno`, `cubic`, `bbr` ...), as in TCP_CONGESTION
     /// of `tcp(7)`. With `None` the system's default applies (`net.ipv4.tcp_congestion_control`),
-    /// with one exception. If that default is not loss-based, as BBR is not, connections within
+    /// with one exception. If that default is not loss-based (for example BBR), connections within
     /// this host use `reno`, because the default would cost throughput there.
     pub congestion: Option<String>,
     /// Time without traffic after which the kernel probes the peer, and the interval of further
@@ -52,7 +52,7 @@ setters! { KernelSettings {
 } }
 
 impl KernelSettings {
-    /// Sets the options of one socket. Accepted sockets inherit them from a listening one.
+    /// Sets the options of one socket. Accepted sockets inherit them from their listener.
     fn apply(&self, socket: &Socket) -> Result<(), LlpError> {
         socket
             .set_tcp_nodelay(true)
@@ -79,7 +79,7 @@ impl KernelSettings {
     }
 }
 
-/// Makes the error of a call on a socket that has no peer yet.
+/// Returns a function that converts the error of the call `op`, which concerns no address.
 fn option_error(op: &'static str) -> impl FnOnce(std::io::Error) -> LlpError {
     move |error| {
         LlpError::from_local_errno(op, Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
@@ -106,16 +106,17 @@ impl KernelNetwork {
     }
 
     /// Takes over a connection that a program made itself, to continue it in RDMA mode (RFC 5044
-    /// section 7.1 lets the ULP use it before). Bytes that the program has read already are not
-    /// seen here.
+    /// section 7.1 lets the ULP use the connection before that). Bytes that the program has already
+    /// read are not available here.
     ///
     /// Within this host the connection gets the congestion control of this network
-    /// ([`KernelSettings::congestion`]). If the system's control was BBR, TCP continues to pace
-    /// what it sends. A program that sets `reno` before it connects avoids that. If the peer is on
-    /// this host, a bound that the program set on TCP's window (TCP_WINDOW_CLAMP) may be replaced.
+    /// ([`KernelSettings::congestion`]). If the connection used BBR before, TCP continues to pace
+    /// its packets. A program avoids that by setting `reno` before it connects. If the peer is on
+    /// this host, the library may replace a bound that the program set on TCP's window
+    /// (TCP_WINDOW_CLAMP).
     ///
     /// # Errors
-    /// The stream is not connected (any more), or a setting cannot be made.
+    /// Errors if the stream is not connected, or if a socket option cannot be set.
     pub fn adopt(&self, stream: std::net::TcpStream) -> Result<Box<dyn Llp>, LlpError> {
         let socket = Socket::from(stream);
         let peer = socket
@@ -132,7 +133,8 @@ impl KernelNetwork {
         self.settings.apply(&socket)?;
         let local = connection::local_addr(&socket, peer)?;
         if control::is_within_host(local, peer) {
-            // BBR's pacing stays on (see `control.rs`), but no longer follows BBR's estimate.
+            // If the control was BBR, its pacing stays on (see `control.rs`), but no longer follows
+            // BBR's estimate.
             self.control(&socket);
         }
         let connection = KernelConnection::standing(socket, local, peer, Control::default());
@@ -143,7 +145,7 @@ impl KernelNetwork {
     }
 
     fn connect_with(&self, socket: Socket, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
-        // Later binds of this port must not fail because of this connection or its TIME-WAIT.
+        // A later bind of the same port must not fail because of this connection or its TIME-WAIT.
         reuse_address(&socket, to)?;
         let control = self.control(&socket);
         let connection = KernelConnection::connect(socket, to, control)?;
@@ -171,7 +173,8 @@ impl KernelNetwork {
         )?))
     }
 
-    /// Sets the congestion control of a socket, if the settings do not name one.
+    /// Prepares the congestion control of an unconnected socket (see `control.rs`), unless the
+    /// settings name one. Returns the control to restore.
     fn control(&self, socket: &Socket) -> Control {
         match self.settings.congestion {
             None => Control::begin(socket),
@@ -190,8 +193,8 @@ impl KernelNetwork {
     }
 }
 
-/// Sets SO_REUSEADDR. Connections that use the port, also those in TIME-WAIT, then do not keep
-/// other sockets from binding it. A socket that binds it needs the option too.
+/// Sets SO_REUSEADDR. Another socket with this option can then bind the port while connections,
+/// including those in TIME-WAIT, still use it.
 fn reuse_address(socket: &Socket, addr: SocketAddr) -> Result<(), LlpError> {
     socket
         .set_reuse_address(true)
@@ -200,9 +203,9 @@ fn reuse_address(socket: &Socket, addr: SocketAddr) -> Result<(), LlpError> {
 
 /// Binds a socket to an address that is unused, or used only by connections.
 ///
-/// Two sockets with SO_REUSEADDR may both be bound to a port, as long as neither listens. So the
-/// first attempt does without the option. The second one is for a port that has connections, and
-/// clears the option once the socket is bound.
+/// Two sockets with SO_REUSEADDR can both be bound to a port, as long as neither listens. So the
+/// first attempt does not set the option. The second attempt is for a port that has connections. It
+/// clears the option after the bind, so that no other socket can bind the port.
 fn bind_alone(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
     match socket.bind(&addr.into()) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && addr.port() != 0 => {

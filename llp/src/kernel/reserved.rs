@@ -1,4 +1,4 @@
-//! Local addresses that are bound before they are used to connect or listen.
+//! Local addresses that are reserved by binding a socket, to connect or listen later.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,10 +9,10 @@ use super::connection::local_addr;
 use super::{KernelNetwork, bind_alone, reuse_address, take_both_families};
 use crate::{BoundPort, Llp, LlpError, LlpListener};
 
-/// Port of a route lookup. Nothing is sent to it.
+/// Port for a route lookup if the destination has none. Nothing is sent to it.
 const DISCARD: u16 = 9;
 
-/// A bound socket.
+/// A socket that is bound to a local address and is neither connected nor listening.
 pub(super) struct KernelPort {
     network: KernelNetwork,
     socket: Socket,
@@ -20,7 +20,7 @@ pub(super) struct KernelPort {
 }
 
 impl KernelPort {
-    /// Binds a socket. With `both`, the IPv6 wildcard address includes those of IPv4.
+    /// Binds a socket to `addr`. With `both`, the IPv6 wildcard address also covers IPv4 addresses.
     pub(super) fn take(
         network: KernelNetwork,
         addr: SocketAddr,
@@ -50,15 +50,15 @@ impl BoundPort for KernelPort {
     }
 
     fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
-        // Accepted sockets inherit the option, so the port can be bound again during their
+        // Accepted sockets inherit the option, so that the port can be bound again during their
         // TIME-WAIT.
         reuse_address(&self.socket, self.local)?;
         self.network.listen_with(self.socket, self.local, backlog)
     }
 }
 
-/// Returns the local address for a route to `to`. The kernel reports it for a connected datagram
-/// socket; connecting one sends nothing.
+/// Returns the local address that the kernel uses for packets to `to`. A datagram socket is
+/// connected to find it, which sends no packets.
 pub(super) fn source_for(to: SocketAddr) -> Result<IpAddr, LlpError> {
     let failed = |error| LlpError::from_io("find a way to this address", to, error);
     let any: IpAddr = match to {
@@ -71,7 +71,7 @@ pub(super) fn source_for(to: SocketAddr) -> Result<IpAddr, LlpError> {
     }
     let probe = UdpSocket::bind((any, 0)).map_err(failed)?;
     probe.connect(to).map_err(|error| match error.kind() {
-        // No address of this machine can reach this one. There may be no IPv6 at all.
+        // No local address can reach `to`, for example because this machine has no IPv6.
         io::ErrorKind::AddrNotAvailable => LlpError::Unreachable { addr: to },
         _ => failed(error),
     })?;

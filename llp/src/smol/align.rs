@@ -1,23 +1,26 @@
 //! Choice of the bytes of the next segment, so that segments begin with FPDUs.
 //!
-//! smoltcp fills a segment with everything that its send buffer and the peer's window hold. So it
-//! is given one segment at a time, and only when it can send the whole segment at once:
+//! smoltcp fills a segment with all bytes that it has and that the peer's window allows. So it is
+//! given the bytes of one segment at a time, and only when it can send the whole segment at once:
 //!
-//! 1. Everything before was sent, so the segment begins with the first byte handed over.
-//! 2. It consists of as many whole FPDUs as EMSS allows, or of EMSS bytes of a longer FPDU.
-//! 3. The peer's window has room for the whole segment. If not, it waits for an acknowledgement.
+//! 1. All earlier bytes were sent, so that the segment begins with the first byte handed over.
+//! 2. The segment consists of as many whole FPDUs as EMSS allows, or of EMSS bytes of a longer
+//!    FPDU.
+//! 3. The peer's window has room for the whole segment. Otherwise the segment waits for an
+//!    acknowledgement.
 //!
 //! When nothing is in flight, no acknowledgement will arrive, and a window that is too small for
-//! the segment may stay so. Then as many whole FPDUs are sent as fit. If not even one fits, RFC
-//! 9293 section 3.8.6.2.1 applies. The window is filled at once if it is at least half of the
-//! largest that the peer ever offered, and otherwise after [`PATIENCE`].
+//! the segment may stay so. In this case as many whole FPDUs are sent as fit into the window. If
+//! not even one fits, the segment is handed over although it is cut (RFC 9293 section 3.8.6.2.1).
+//! That happens at once if the window is at least half of the largest that the peer ever offered,
+//! and otherwise after [`PATIENCE`].
 //!
-//! From then on smoltcp has the segment, probes a closed window, and cuts the segment to the
-//! window's size. This one segment is then not aligned.
+//! smoltcp then cuts the segment to the size of the window, or probes a closed window. Its parts
+//! are not aligned.
 //!
-//! On a link that cuts segments by itself, several of one length are sent together. If FPDUs are
-//! longer than segments on purpose ([`SendHints::over_segments`]), a burst is as long as possible,
-//! and cut every EMSS bytes wherever FPDUs end.
+//! On a link that cuts segments by itself, several segments of one length are sent together as a
+//! burst. If FPDUs are longer than segments on purpose ([`SendHints::over_segments`]), a burst is
+//! as long as possible. It is then cut every EMSS bytes without regard to the ends of FPDUs.
 
 use std::time::Duration;
 
@@ -29,36 +32,36 @@ use crate::SendHints;
 /// 3.8.6.2.1 names 0.1 to 1 second.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Bytes offered to TCP in one call that are not taken yet.
+/// Bytes offered to TCP in one call that were not handed over yet.
 pub(crate) struct Offer<'a> {
     /// Stream offsets of the next byte, and of the end of the offered bytes.
     at: u64,
     to: u64,
-    /// Ends after `at`.
+    /// Stream offsets of the FPDU ends after `at`.
     ends: &'a [u64],
     /// FPDUs may be longer than a segment on purpose.
     over_segments: bool,
-    /// This call has taken some bytes already.
+    /// True after some bytes of this call were handed over.
     begun: bool,
 }
 
-/// Room for the next segment, once everything before it was sent.
+/// Limits for the next segment. It exists only when all earlier bytes were sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     /// Number of bytes that the peer has not acknowledged.
     pub(crate) in_flight: usize,
-    /// Window of the peer, from the first byte in flight, and the largest that it ever offered.
+    /// The peer's window in bytes, counted from the first byte in flight.
     pub(crate) window: usize,
     pub(crate) largest_window: usize,
     /// Size of the send buffer.
     pub(crate) buffer: usize,
     pub(crate) emss: usize,
-    /// Longest run of bytes that is sent together and cut into segments later. Equal to EMSS if the
-    /// link cuts nothing.
+    /// Maximum length of a burst: bytes that are sent together and cut into segments later. Equal
+    /// to EMSS if the link does not cut.
     pub(crate) burst: usize,
 }
 
-/// Whether the next segment waits for a larger window with nothing in flight.
+/// Tells whether the next segment waits for a larger window while nothing is in flight.
 ///
 /// ```text
 ///     no window            PATIENCE is over
@@ -74,10 +77,10 @@ enum Waiting {
     Over,
 }
 
-/// State kept between calls.
+/// Alignment state of a connection, kept between calls.
 #[derive(Debug, Default)]
 pub(crate) struct Aligner {
-    /// The bytes taken last ended within an FPDU.
+    /// True if the bytes handed over last ended within an FPDU.
     mid_fpdu: bool,
     waiting: Waiting,
 }
@@ -107,15 +110,16 @@ impl<'a> Offer<'a> {
     }
 
     /// Length of the longest run, within `limit` bytes, of aligned segments that all have exactly
-    /// `each` bytes (the last may be shorter). Cut every `each` bytes, such a run has an FPDU at
-    /// every cut.
+    /// `each` bytes (the last may be shorter). When the link cuts such a run every `each` bytes,
+    /// every segment begins with an FPDU.
     fn alike(&self, each: usize, emss: usize, limit: usize) -> usize {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
-        // Ends of the run, and of the segment being assembled.
+        // Ends of the run and of the segment that is being assembled.
         let (mut run, mut segment) = (self.at, self.at);
         for end in self.ends {
             if len(*end - run) > each {
-                // The segment is complete, unless the next FPDU would have fitted as well.
+                // The segment ends here. A run cannot continue if the next FPDU would have fitted
+                // into this segment as well, or if the segment is shorter than `each`.
                 let longer = len(*end - run) <= emss;
                 let short = len(segment - run) < each;
                 run = if longer { run } else { segment };
@@ -131,8 +135,8 @@ impl<'a> Offer<'a> {
         len(segment - self.at)
     }
 
-    /// Returns true if alignment is given up within `limit` bytes. That is so if one of the FPDUs
-    /// there, or the rest of the first one, is longer than a segment on purpose.
+    /// Returns true if the next `limit` bytes need not be aligned. That is so if one of their
+    /// FPDUs, or the rest of the first one, is longer than a segment on purpose.
     fn is_over_segments(&self, emss: usize, limit: usize) -> bool {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
         let mut begin = self.at;
@@ -148,8 +152,8 @@ impl<'a> Offer<'a> {
         false
     }
 
-    /// Length of the longest run within `limit` bytes that is cut every `emss` bytes wherever FPDUs
-    /// end. It consists of full segments, unless it is all that was offered.
+    /// Length of the longest run within `limit` bytes that is cut every `emss` bytes without regard
+    /// to FPDUs. It consists of full segments, unless it includes the last byte offered.
     fn anywhere(&self, emss: usize, limit: usize) -> usize {
         let offered = len(self.to - self.at);
         if offered <= limit {
@@ -159,7 +163,8 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// Length of the next segment if only EMSS limits it, or 0 if that depends on a later call.
+    /// Length of the next segment if only EMSS limits it. 0 if the segment has to wait for the
+    /// bytes of a later call.
     fn segment(&self, emss: usize, mid_fpdu: bool) -> usize {
         let offered = len(self.to - self.at);
         let Some(first) = self.ends.first() else {
@@ -170,11 +175,11 @@ impl<'a> Offer<'a> {
             // An FPDU longer than a segment is cut into full segments.
             offered.min(emss)
         } else if first > offered {
-            // The rest of this FPDU follows in another call. If this call took nothing yet, its
-            // bytes are sent without waiting.
+            // The rest of this FPDU follows in another call. The bytes wait for it, unless they are
+            // the first of this call.
             if self.begun { 0 } else { offered }
         } else if mid_fpdu {
-            // The next FPDU begins a segment again.
+            // The segment ends with this FPDU, so that the next FPDU begins a segment.
             first
         } else {
             self.whole(emss)
@@ -182,13 +187,14 @@ impl<'a> Offer<'a> {
     }
 }
 
-/// Length of an offer in memory.
+/// Converts a length in the stream to `usize`.
 fn len(octets: u64) -> usize {
     usize::try_from(octets).unwrap_or(usize::MAX)
 }
 
 impl Aligner {
-    /// Number of bytes to hand over as the next segment; 0 to wait, or if nothing is left.
+    /// Returns the number of bytes to hand over as the next segment. 0 means to wait, or that
+    /// nothing is left. It may start the wait for a larger window.
     pub(crate) fn next(&mut self, offer: &Offer<'_>, room: &Room, now: Instant) -> usize {
         let wanted = offer.segment(room.emss.min(room.buffer), self.mid_fpdu);
         let usable = room.window.saturating_sub(room.in_flight);
@@ -218,8 +224,8 @@ impl Aligner {
         0
     }
 
-    /// As [`next`](Self::next), for as many segments as may be sent together. Returns the length of
-    /// all, and the length of each segment but the last.
+    /// Does the same as [`next`](Self::next), for as many segments as may be sent together. Returns
+    /// their total length, and the length of each segment but the last.
     pub(crate) fn burst(&mut self, offer: &Offer<'_>, room: &Room, now: Instant) -> (usize, usize) {
         let each = self.next(offer, room, now);
         let usable = room.window.min(room.buffer).saturating_sub(room.in_flight);
@@ -227,7 +233,7 @@ impl Aligner {
         if each == 0 || room.burst <= each {
             return (each, each);
         }
-        // On a link that cuts nothing, alignment costs nothing.
+        // On a link that does not cut, alignment costs nothing.
         let cuts = room.burst > room.emss;
         let over_segments = cuts && offer.is_over_segments(room.emss, room.burst);
         if self.mid_fpdu && !over_segments {
@@ -242,8 +248,8 @@ impl Aligner {
         };
         let octets = run(limit).max(each);
         if room.in_flight >= room.burst / 2 && octets < room.burst / 2 {
-            // An acknowledgement of two segments or more will arrive, and make room for a longer
-            // burst. Each burst costs one call of the link, whatever its length.
+            // Acknowledgements will arrive and make room for a longer burst. Each burst costs one
+            // call of the link, whatever its length.
             if run(room.burst) > octets {
                 return (0, 0);
             }
@@ -267,7 +273,7 @@ impl Aligner {
         self.mid_fpdu = !ended && !offer.ends.is_empty();
     }
 
-    /// Time at which the owner has to call again even if nothing arrives.
+    /// Time at which the wait for a larger window ends, if there is one.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.waiting {
             Waiting::Until(at) => Some(at),

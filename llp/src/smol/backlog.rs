@@ -1,4 +1,4 @@
-//! SYNs that wait for their listener.
+//! Queue of SYNs for a listener, between the stack and the listener.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -13,7 +13,7 @@ use super::signal::Signal;
 /// State that a listener shares with the stack.
 pub(crate) struct Backlog {
     queue: Mutex<Queue>,
-    /// Number of connections of the listener that are in their handshake or wait to be accepted.
+    /// Number of connections of the listener that are in their handshake or wait for `try_accept`.
     pub(crate) held: AtomicUsize,
     limit: usize,
     pub(crate) signal: Arc<Signal>,
@@ -26,8 +26,7 @@ struct Queue {
 }
 
 impl Backlog {
-    /// Creates a backlog for at most `limit` connections that were not accepted yet, and at least
-    /// one.
+    /// Creates a backlog for `limit` connections (at least one) that were not accepted yet.
     pub(crate) fn new(limit: u32, signal: Arc<Signal>) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
         Self {
@@ -38,7 +37,8 @@ impl Backlog {
         }
     }
 
-    /// Adds a SYN. Returns it if there is no room; the peer sends it again after a second.
+    /// Adds a SYN. Returns it if there is no room or the backlog is closed. A peer sends a dropped
+    /// SYN again after about a second.
     pub(crate) fn deliver(&self, packet: Packet) -> Result<(), Packet> {
         {
             let mut queue = self.queue.lock();
@@ -52,12 +52,12 @@ impl Backlog {
         Ok(())
     }
 
-    /// Takes the SYN that has waited longest.
+    /// Removes and returns the oldest SYN.
     pub(crate) fn take(&self) -> Option<Packet> {
         self.queue.lock().packets.pop_front()
     }
 
-    /// Closes the backlog. Returns the SYNs that wait.
+    /// Closes the backlog. Returns the SYNs that are still in the queue.
     pub(crate) fn close(&self) -> VecDeque<Packet> {
         let mut queue = self.queue.lock();
         queue.closed = true;

@@ -1,20 +1,21 @@
-//! Segments that are longer than those on the wire, for a link that cuts them.
+//! Segments that are longer than the wire allows, for a link that cuts them.
 //!
 //! smoltcp makes no segment longer than the MTU and the peer's MSS allow. If the other side of the
-//! link cuts segments (TCP segmentation offload), smoltcp should make segments of nearly 64 KiB
-//! nevertheless. So it is given an MTU of 65535 bytes and a peer's MSS to match. The MSS in its own
-//! SYN is corrected here, so the peer sees the MSS of the wire. Every burst carries the size of its
-//! segments on the wire, which is never above the peer's MSS.
+//! link cuts segments (TCP segmentation offload), smoltcp should still make segments of nearly 64
+//! KiB. So it is given an MTU of 65535 bytes, and an equally large MSS in the peer's SYN. The MSS
+//! in smoltcp's own SYN is corrected here, so that the peer sees the MSS of the wire. Every burst
+//! is passed on with the size of its segments on the wire, which is never above the peer's MSS.
 
 use smoltcp::wire::Ipv4Packet;
 
-/// MTU that smoltcp is given: the longest IPv4 packet.
+/// MTU that smoltcp is given on such a link: the size of the longest IPv4 packet.
 pub(crate) const BURST_MTU: usize = 65535;
 
-/// Smallest MSS of a peer that is sent bursts. With less, a burst would be hundreds of frames.
+/// Smallest MSS of a peer for which bursts are used. With a smaller MSS a burst would become
+/// hundreds of frames.
 const LEAST_MSS: u16 = 500;
 
-/// Returns true if a peer with this MSS is sent bursts.
+/// Returns true if bursts are used for a peer with this MSS.
 pub(crate) fn bursts_with(mss: u16) -> bool {
     mss >= LEAST_MSS
 }
@@ -51,14 +52,15 @@ fn mss_option(packet: &mut [u8]) -> Option<&mut [u8; 2]> {
     }
 }
 
-/// Sets the MSS in a SYN of this host, for a wire whose segments carry `octets` bytes of data.
+/// Sets the MSS option in a SYN of this host to `octets`, the data bytes of a segment on the wire.
 pub(crate) fn name_own_mss(packet: &mut [u8], octets: usize) {
     if let Some(mss) = mss_option(packet) {
         *mss = u16::try_from(octets).unwrap_or(u16::MAX).to_be_bytes();
     }
 }
 
-/// Raises the MSS in the peer's SYN, so that smoltcp makes segments of `octets` bytes.
+/// Raises the MSS option in the peer's SYN to `octets`, so that smoltcp makes bursts. Leaves an MSS
+/// that is too small for bursts unchanged.
 pub(crate) fn raise_mss_of_peer(packet: &mut [u8], octets: usize) {
     if let Some(mss) = mss_option(packet)
         && bursts_with(u16::from_be_bytes(*mss))
@@ -67,8 +69,9 @@ pub(crate) fn raise_mss_of_peer(packet: &mut [u8], octets: usize) {
     }
 }
 
-/// Allows routers to fragment an IPv4 packet. smoltcp forbids it, and gives all its packets the
-/// same identification, which fragments must not have (RFC 6864 section 4).
+/// Allows routers to fragment an IPv4 packet, and sets its identification. smoltcp forbids
+/// fragmentation and gives all packets the same identification. Packets that may be fragmented need
+/// different ones (RFC 6864 section 4).
 pub(crate) fn allow_fragments(packet: &mut [u8], ident: u16) {
     let Ok(mut ip) = Ipv4Packet::new_checked(packet) else {
         return;
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
     use crate::smol::segment::Segment;
 
-    /// Makes a SYN, or another segment, with these options.
+    /// Makes a segment with these flags and options.
     fn segment(flags: u8, options: &[u8], v6: bool) -> Vec<u8> {
         let at = if v6 { 40 } else { 20 };
         let mut packet = vec![0; at + 20];
@@ -119,7 +122,8 @@ mod tests {
 
     #[test]
     fn nothing_else_is_changed() {
-        // No SYN, no MSS, an MSS too small for bursts, and malformed options.
+        // Cases: no SYN, no MSS option, an MSS after the end of the options, an MSS too small for
+        // bursts, and malformed options.
         for (flags, options) in [
             (16, &[2, 4, 5, 180][..]),
             (SYN, &[3, 3, 7, 0]),

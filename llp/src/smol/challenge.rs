@@ -1,21 +1,24 @@
-//! Protection against segments of an attacker that does not see the connection (RFC 5961).
+//! Protection against forged segments of an attacker who cannot see the connection's packets (RFC
+//! 5961).
 //!
 //! Such an attacker knows the addresses and ports, or tries them, and guesses sequence numbers.
-//! smoltcp 0.14 ends a connection for a RST anywhere in its window. With a window of 256 KiB,
-//! 16,384 guesses cover all sequence numbers. So every segment is judged here before smoltcp sees
-//! it:
-//! * A RST passes if it has exactly the next expected sequence number. Another RST in the window is
-//!   dropped and answered by a challenge ACK; a RST outside of the window is dropped (section 3.2).
-//! * A SYN is dropped and answered (section 4.2).
-//! * An acknowledgement must lie between SND.UNA - MAX.SND.WND and SND.NXT. A segment with another
-//!   one is dropped, including its data, and answered (section 5.2). smoltcp itself checks against
-//!   its send buffer, sent or not. It would treat unsent bytes as received, and never send them.
+//! smoltcp 0.14 resets a connection for a RST anywhere in its window. With a window of 256 KiB,
+//! 16,384 guesses cover all sequence numbers. So every segment is checked here before smoltcp
+//! processes it:
+//! * A RST passes if it has exactly the next expected sequence number. Any other RST in the window
+//!   is dropped and answered by a challenge ACK. A RST outside the window is dropped (section 3.2).
+//! * A SYN is dropped and answered by a challenge ACK (section 4.2).
+//! * An acknowledgement must lie between SND.UNA - MAX.SND.WND and SND.NXT. A segment with a number
+//!   outside this range is dropped, including its data, and answered by a challenge ACK (section
+//!   5.2). smoltcp itself accepts acknowledgements of any bytes in its send buffer, even unsent
+//!   ones. It would treat the unsent bytes as received and never send them.
 //!
 //! If the peer has indeed reset or forgotten the connection, it answers the challenge ACK with a
-//! RST of exactly the expected number.
+//! RST that has exactly the expected number.
 //!
-//! In SYN-RECEIVED only the first rule applies, because smoltcp itself accepts a single
-//! acknowledgement number then. In SYN-SENT smoltcp requires that a RST acknowledges the SYN.
+//! In SYN-RECEIVED only the first rule applies, because smoltcp itself accepts just one
+//! acknowledgement number then. In SYN-SENT no rule applies: smoltcp itself requires that a RST
+//! acknowledges the SYN.
 
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::TcpSeqNumber;
@@ -26,21 +29,23 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// Challenge ACKs of one connection in [`INTERVAL`]. This is the rate that RFC 5961 section 7
-/// suggests, 10 in 5 seconds. A reset of the peer needs one. The second is for a reset that arrives
-/// in the same second as another cause, such as a repeated SYN. Each connection counts its own: an
-/// attacker with a connection of its own could see that a common count is used up, and so learn
-/// that a guess was in the window.
+/// Maximum number of challenge ACKs of one connection in [`INTERVAL`]. This is the rate that RFC
+/// 5961 section 7 suggests, 10 in 5 seconds. A reset by the peer needs one challenge ACK. The
+/// second one is for a reset that arrives in the same second as another cause, such as a repeated
+/// SYN.
+///
+/// Each connection has its own count. An attacker with another connection could see that a common
+/// count is used up, and so learn that a guess was in the window.
 const CHALLENGES: u8 = 2;
 
 /// Time for which [`CHALLENGES`] are counted.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sequence numbers that decide whether a segment can be the peer's. They exist once the peer's SYN
-/// has arrived.
+/// Sequence and acknowledgement numbers that a segment of the peer can have. They are known once
+/// the peer's SYN has arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
-    /// Next sequence number of the peer: RCV.NXT.
+    /// Next expected sequence number: RCV.NXT.
     pub(crate) receive_next: TcpSeqNumber,
     /// Number of bytes that the peer may send from there: RCV.WND.
     pub(crate) receive_window: usize,
@@ -60,7 +65,8 @@ pub(crate) enum Verdict {
 }
 
 impl Expected {
-    /// Judges a segment. smoltcp rejects packets without a TCP header.
+    /// Decides about a segment. A packet without a complete TCP header passes, because smoltcp
+    /// rejects it.
     #[inline]
     pub(crate) fn judge(&self, packet: &[u8]) -> Verdict {
         let header = packet.get(tcp_at(packet)..).and_then(<[u8]>::first_chunk);
@@ -75,7 +81,7 @@ impl Expected {
         };
         let ack = TcpSeqNumber(i32::from_be_bytes([a, b, c, d]));
         let in_range = lowest <= ack && ack <= highest;
-        // smoltcp drops a segment without an acknowledgement.
+        // A segment without the ACK bit passes, because smoltcp drops it.
         if flags & SYN != 0 || (flags & ACK != 0 && !in_range) {
             Verdict::Challenge
         } else {
@@ -83,8 +89,8 @@ impl Expected {
         }
     }
 
-    /// Judges a RST. The number after the window counts as in the window: a peer that has filled
-    /// the window sends its RST with that number.
+    /// Decides about a RST. The number just after the window counts as in the window: a peer that
+    /// has filled the window sends its RST with that number.
     fn judge_reset(&self, seq: TcpSeqNumber) -> Verdict {
         let end = self.receive_next + self.receive_window;
         if seq == self.receive_next {
@@ -115,7 +121,7 @@ impl Default for ChallengeLimit {
 }
 
 impl ChallengeLimit {
-    /// Returns true if a challenge ACK may be sent, and counts it.
+    /// Counts a challenge ACK. Returns true if it may be sent.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         if now >= self.until {
             self.until = now + INTERVAL;
@@ -152,7 +158,7 @@ mod tests {
         TcpSeqNumber((i64::from(number.0) + by) as i32)
     }
 
-    /// Signed distance, as serial numbers are compared (RFC 1982).
+    /// Returns the signed distance between two serial numbers (RFC 1982).
     fn distance(from: TcpSeqNumber, to: TcpSeqNumber) -> i64 {
         i64::from(to.0.wrapping_sub(from.0))
     }
@@ -212,7 +218,7 @@ mod tests {
         }
     }
 
-    /// The checksums of a damaged segment are wrong, so nothing in it counts.
+    /// A segment with a wrong checksum is dropped before its numbers are considered.
     #[test]
     fn a_damaged_reset_is_dropped_without_a_challenge() {
         for v6 in [false, true] {
@@ -248,7 +254,7 @@ mod tests {
                 assert_eq!(scene.client.lost(), None);
                 scene.packets().len()
             };
-            // The window field, and the checksum.
+            // A damaged window field, and a damaged checksum.
             for at in [len - 6, len - 4] {
                 let mut damaged = reset.octets().to_vec();
                 damaged[at] ^= 1;

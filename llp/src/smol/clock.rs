@@ -1,9 +1,9 @@
-//! Source of time for the stacks in user space. A simulator can provide its own.
+//! [`Clock`]: the source of time for the stacks in user space. A simulator can provide its own.
 
 use std::time::{Duration, Instant};
 
-/// Source of time for a stack in user space. TCP's timers (retransmission, TIME-WAIT ...) follow
-/// it, and so does [`Llp::deadline`](crate::Llp::deadline).
+/// Source of time for a stack in user space. TCP's timers (retransmission, TIME-WAIT ...) and
+/// [`Llp::deadline`](crate::Llp::deadline) use it.
 pub trait Clock: Send + Sync {
     /// Returns the current time, which must never run backwards.
     fn now(&self) -> Instant;
@@ -19,13 +19,14 @@ impl Clock for SystemClock {
     }
 }
 
-/// Converts instants of a [`Clock`] to smoltcp's and back. smoltcp counts from a start of its own.
+/// Converts instants of a [`Clock`] to smoltcp's and back. smoltcp's instants are microseconds
+/// since a start that its user chooses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Epoch(Instant);
 
 impl Epoch {
-    /// Creates an epoch that starts now. smoltcp uses time 0 for "at once", so real times start
-    /// slightly later.
+    /// Creates an epoch that starts at `now`, which corresponds to 1 ms of smoltcp's time. smoltcp
+    /// uses time 0 for "at once", so that no real instant may be 0.
     pub(crate) fn starting(now: Instant) -> Self {
         Self(now)
     }

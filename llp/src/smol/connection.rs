@@ -48,16 +48,17 @@ pub(crate) struct SmolConnection {
     handle: SocketHandle,
     device: Device,
     stage: Stage,
-    /// `shutdown` was called.
+    /// True after `shutdown` was called.
     closing: bool,
-    /// smoltcp has not been told about the shutdown yet.
+    /// True after a shutdown until smoltcp's socket was closed.
     close_later: bool,
-    /// The connection is in the stack's table.
+    /// True while the connection is in the stack's table.
     registered: bool,
-    /// Time at which smoltcp wants to be polled, as of the last poll.
+    /// Earliest time at which a timer of smoltcp or of this connection is due, computed after the
+    /// last poll.
     poll_at: Option<smoltcp::time::Instant>,
     aligner: Aligner,
-    /// Bytes ever put into smoltcp's send buffer.
+    /// Number of stream bytes ever put into smoltcp's send buffer.
     handed: u64,
     /// State of Nagle's algorithm, used only with a congestion window.
     nagle: Option<Box<Nagle>>,
@@ -65,12 +66,12 @@ pub(crate) struct SmolConnection {
     keepalive_state: KeepaliveState,
     fin_again: Option<FinAgain>,
     recovery: Recovery,
-    /// Bytes that the owner has read.
+    /// Number of stream bytes that the owner has read.
     read: u64,
 }
 
 impl SmolConnection {
-    /// Starts a connection attempt. The SYN is on its way when this returns.
+    /// Starts a connection attempt and sends the SYN.
     pub(crate) fn connect(
         stack: &Arc<Stack>,
         local: SocketAddr,
@@ -93,8 +94,9 @@ impl SmolConnection {
         Ok(this)
     }
 
-    /// Begins a connection that a SYN asks for. It belongs to a listener until it stands. If
-    /// another connection has this pair of addresses, returns the inbox of that one.
+    /// Creates the connection for an incoming SYN, which is not processed yet. It belongs to a
+    /// listener, whose signal is `parent`, until it is established. If another connection has this
+    /// pair of addresses, returns that connection's inbox.
     pub(crate) fn answer(
         stack: &Arc<Stack>,
         key: FlowKey,
@@ -128,7 +130,8 @@ impl SmolConnection {
             buffer(settings.receive_buffer),
             buffer(settings.send_buffer),
         );
-        // The engine batches by itself, so its bytes are sent at once. See [`nagle`].
+        // The engine batches by itself, so its bytes are sent at once. [`nagle`] enables the
+        // algorithm when it needs it.
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(settings.ack_delay.map(Into::into));
         socket.set_congestion_control(match settings.congestion {
@@ -183,13 +186,14 @@ impl SmolConnection {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Number of bytes that arrived in order; the FIN counts as one.
+    /// Number of stream bytes received in order. The FIN counts as one byte.
     fn received(&self) -> u64 {
         let socket = self.socket();
         self.read + socket.recv_queue() as u64 + u64::from(has_fin(socket.state()))
     }
 
-    /// Numbers that the peer's next segment must have, once its SYN has arrived.
+    /// Returns the numbers that the peer's next segment can have, or `None` if no SYN of the peer
+    /// has arrived.
     pub(crate) fn expected(&self) -> Option<Expected> {
         let (socket, peer) = (self.socket(), &self.device.peer);
         let acks = match socket.state() {
@@ -211,16 +215,16 @@ impl SmolConnection {
         })
     }
 
-    /// Inbox, for the listener.
+    /// The connection's inbox, for the listener.
     pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
     }
 
-    /// Result of the handshake, or `None` while it is in progress.
+    /// Returns the result of the handshake, or `None` while it is in progress.
     pub(crate) fn handshake_ended(&self) -> Option<Result<(), ()>> {
         match self.stage {
-            // After a reset, a socket that had answered a SYN listens again. This connection is
-            // over.
+            // smoltcp lets a socket that had answered a SYN listen again after a reset. This
+            // connection has failed.
             Stage::Handshake if self.socket().state() == State::Listen => Some(Err(())),
             Stage::Handshake => None,
             Stage::Open => Some(Ok(())),
@@ -232,9 +236,9 @@ impl SmolConnection {
         self.stack.epoch.to_smol(self.stack.clock.now())
     }
 
-    /// Polls smoltcp if there is a reason to.
+    /// Processes packets and timers if there are packets, held-back output or a timer that is due.
     pub(crate) fn pump_if_due(&mut self) {
-        // The clock is only read if a timer runs.
+        // The last operand reads the clock only if a timer runs.
         let reason = self.mailbox.has_news()
             || self.device.held_back
             || self.wake_at().is_some_and(|at| at <= self.now());
@@ -243,7 +247,7 @@ impl SmolConnection {
         }
     }
 
-    /// Time at which something is due even if nothing arrives.
+    /// Time of the earliest timer: of smoltcp, of this connection or of its aligner.
     fn wake_at(&self) -> Option<smoltcp::time::Instant> {
         match (self.poll_at, self.aligner.deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -251,7 +255,7 @@ impl SmolConnection {
         }
     }
 
-    /// Takes in packets that arrived, then sends.
+    /// Processes received packets, sends, and runs the timers.
     fn pump(&mut self) {
         self.stack.poll();
         let now = self.now();
@@ -261,7 +265,7 @@ impl SmolConnection {
         self.send_out(now);
     }
 
-    /// Shows smoltcp the packets that arrived. [`Self::send_out`] has to follow.
+    /// Passes received packets to smoltcp. The caller has to call [`Self::send_out`] afterwards.
     fn take_in(&mut self, now: smoltcp::time::Instant) {
         if !self.mailbox.has_news() {
             return;
@@ -275,18 +279,19 @@ impl SmolConnection {
         }
     }
 
-    /// Shows smoltcp packets that were made or kept here: the peer did not send them just now.
+    /// Passes replayed packets to smoltcp. The peer did not send them now, so they must not count
+    /// as a sign of life.
     fn show_replayed(&mut self, now: smoltcp::time::Instant) {
         self.show(now);
         self.keep_silence_limit(now);
     }
 
-    /// Shows smoltcp the packets of the inbox.
+    /// Passes the packets of the inbox to smoltcp and records their effects.
     fn show(&mut self, now: smoltcp::time::Instant) {
         loop {
             let socket = self.socket();
             let (before, queued) = (socket.state(), socket.send_queue());
-            // Only the FIN is left to be acknowledged.
+            // With an empty send queue, only the FIN is unacknowledged in these states.
             let closing = matches!(before, State::FinWait1 | State::Closing | State::LastAck);
             self.device.expected = self.expected();
             self.device.skip_repeats = (closing && queued == 0).then_some(self.handed);
@@ -310,7 +315,7 @@ impl SmolConnection {
         }
     }
 
-    /// Acts on a notice about the path.
+    /// Ends the connection if the link reported that the path does not work.
     fn apply_notice(&mut self) {
         let error = match self.mailbox.take_notice() {
             Some(Notice::End(error)) => error,
@@ -320,7 +325,7 @@ impl SmolConnection {
         self.lose(error);
     }
 
-    /// Resets the connection because of this error.
+    /// Resets the connection and records this error, unless it has ended before.
     fn lose(&mut self, error: LlpError) {
         let next = self.stage.next(Event::Lost(error));
         if self.stage != next {
@@ -359,7 +364,8 @@ impl SmolConnection {
             .into_iter()
             .flatten()
             .min();
-        // No timer helps while packets are held back (a signal follows) or TIME-WAIT has to wait.
+        // No timer is needed while packets are held back, because a signal will follow, or while
+        // the end of TIME-WAIT has to wait for the owner to read.
         if self.device.held_back || !self.may_transmit(now) {
             self.poll_at = None;
         }
@@ -376,10 +382,10 @@ impl SmolConnection {
         }
     }
 
-    /// Makes smoltcp send the FIN when possible. In LAST-ACK, smoltcp 0.14 takes a window update
-    /// for a duplicate and ignores it. Bytes that wait for the peer's window would then wait for a
-    /// timer. So after the peer's FIN, this side's FIN is only sent once all bytes were
-    /// acknowledged.
+    /// Closes smoltcp's socket after a shutdown, when the FIN can be sent. In LAST-ACK, smoltcp
+    /// 0.14 ignores a window update because it looks like a duplicate. Bytes that wait for the
+    /// peer's window would then wait for a timer. So after the peer's FIN, this side's FIN is sent
+    /// only after all bytes were acknowledged.
     fn close_when_ready(&mut self) {
         if self.close_later && !self.fin_waits() {
             let socket = self.socket_mut();
@@ -397,11 +403,11 @@ impl SmolConnection {
         if socket.state() != State::TimeWait || !socket.can_recv() {
             return true;
         }
-        // Zero stands for "at once" in smoltcp: an acknowledgement is due, not a timer.
+        // smoltcp returns time zero for "at once": an acknowledgement is due and not the timer.
         self.interface.poll_at(now, &self.sockets) == Some(smoltcp::time::Instant::ZERO)
     }
 
-    /// Updates the stage after a change of smoltcp's state.
+    /// Updates the stage and the timeouts after smoltcp's state may have changed from `before`.
     fn observe(&mut self, before: State, cause: Cause, now: smoltcp::time::Instant) {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
         let (change, all_sent) = ((before, socket.state()), socket.send_queue() == 0);
@@ -421,7 +427,8 @@ impl SmolConnection {
         self.stage = next;
     }
 
-    /// Leaves the stack's table. The stack answers packets that arrived and were not processed.
+    /// Removes the connection from the stack's table, and passes unprocessed packets back to the
+    /// stack. With `linger`, the stack remembers the address pair for TIME-WAIT.
     fn leave(&mut self, linger: bool) {
         if !self.registered {
             return;
@@ -441,7 +448,7 @@ impl SmolConnection {
     }
 }
 
-/// Creates an interface with this address only.
+/// Creates a smoltcp interface with this address.
 fn new_interface(
     device: &mut Device,
     addr: IpAddr,
@@ -483,10 +490,12 @@ impl Llp for SmolConnection {
         if buf.is_empty() {
             return Ok(Recv::WouldBlock);
         }
-        // One acknowledgement covers both the bytes and the room that reading them makes.
+        // Bytes are read before anything is sent, so that one acknowledgement covers both the bytes
+        // and the new room in the window.
         let empty = !self.socket().can_recv();
         if empty && self.stack.link().takes_in() {
-            // The caller gets these bytes from this call and needs no signal.
+            // The caller gets the bytes from this call, so that no signal needs to be raised for
+            // them.
             self.mailbox.attend(|| self.stack.poll());
         }
         let arrived = empty && self.mailbox.has_news();
@@ -504,7 +513,8 @@ impl Llp for SmolConnection {
         }
         let is_all = result.is_ok_and(|count| count > 0) && !self.socket().can_recv();
         if arrived && !is_all {
-            // There is more to read, or something else became possible, such as sending.
+            // The signal was suppressed above, but more can be done now: reading more bytes, or
+            // sending.
             self.mailbox.signal.raise();
         }
         match result {
@@ -592,7 +602,7 @@ impl Llp for SmolConnection {
         self.stack.poll();
         self.pump_if_due();
         if self.device.held_back {
-            // The peer may still wait for an acknowledgement of this side.
+            // The peer may still wait for an acknowledgement that is held back.
             return false;
         }
         let socket = self.socket();
@@ -681,16 +691,17 @@ impl Drop for SmolConnection {
         let socket = self.socket();
         match socket.state() {
             State::TimeWait => self.leave(true),
-            // The peer has acknowledged everything; only its FIN is missing.
+            // The peer has acknowledged all bytes and the FIN; only its own FIN is missing.
             State::FinWait2 if !socket.can_recv() => self.leave(true),
             _ => self.abort(),
         }
-        // The stack must not keep the connection, whatever state it was in.
+        // No state may leave the connection in the stack's table.
         self.leave(false);
     }
 }
 
-/// Returns the local address for a connection to `to`, with the port of `local`.
+/// Returns the local address for a connection to `to`: `local`, with a missing or unspecified IP
+/// address replaced by the stack's address for `to`. The port is 0 if `local` is missing.
 pub(crate) fn local_for(
     stack: &Stack,
     local: Option<SocketAddr>,

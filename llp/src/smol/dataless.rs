@@ -1,9 +1,9 @@
-//! Segments without data that smoltcp does not make.
+//! Segments without data that smoltcp does not make by itself.
 //!
-//! One use is to split a segment with data and a FIN in two. smoltcp 0.14 cuts off data beyond its
-//! window, and then takes the FIN for the end of the remaining data. The stream would end early
-//! without an error. (smoltcp also sends such segments itself, after repeated acknowledgements.) A
-//! FIN in a segment of its own counts only once all data before it has arrived.
+//! One use is to split a received segment with data and a FIN into two. smoltcp 0.14 discards data
+//! beyond its receive window, and then places the FIN directly after the remaining data. The stream
+//! would end early without an error. (Another smoltcp may send such segments, after repeated
+//! acknowledgements.) A FIN in a separate segment counts only after all data before it has arrived.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use super::window_fixup::split;
 
 const HOP_LIMIT: u8 = 64;
 
-/// An acknowledgement without data, perhaps with a FIN.
+/// An acknowledgement without data, optionally with a FIN.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DatalessSegment {
     pub(crate) from: SocketAddr,
@@ -57,7 +57,8 @@ impl DatalessSegment {
     }
 }
 
-/// Removes the FIN from a segment with data. Returns the segment with the FIN that has to follow.
+/// Removes the FIN from a segment with data. Returns the segment with the FIN that has to follow,
+/// or `None` if the packet is not such a segment.
 pub(crate) fn part_fin(
     packet: &mut [u8],
     checksums: &ChecksumCapabilities,
@@ -123,7 +124,8 @@ mod tests {
         packet.octets().to_vec()
     }
 
-    /// Makes a segment with data and a FIN, and bytes of padding after the packet.
+    /// Makes a segment with `data` bytes and a FIN, and appends `padding` bytes after the IP
+    /// packet.
     fn closing(v6: bool, data: usize, padding: usize) -> Vec<u8> {
         let mut packet = written(&dataless(v6, true));
         packet.extend(vec![7; data]);

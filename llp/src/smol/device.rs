@@ -1,4 +1,5 @@
-//! The network device of a smoltcp interface: the inbox of one connection, and its way out.
+//! Network device of a smoltcp interface: it receives from the inbox of one connection and sends to
+//! the link.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -36,21 +37,22 @@ pub(crate) struct Device {
     pub(crate) peer: Peer,
     /// MTU that smoltcp sees. It reads the value once, when an interface is created.
     pub(crate) mtu: usize,
-    /// The inbox at the other end was full when smoltcp last wanted to send. This connection's
-    /// signal is raised when there is room.
+    /// True if the inbox at the other end of the link was full when smoltcp last tried to send.
+    /// This connection's signal is raised when there is room again.
     pub(crate) held_back: bool,
-    /// Drop acknowledgements that only repeat that this many bytes arrived. At the third one
-    /// smoltcp 0.14 would start a fast retransmit. If only a FIN is unacknowledged, it then sends
-    /// nothing, and stops the timer that would have sent the FIN again. If the FIN was lost, both
-    /// ends would wait forever.
+    /// If set, repeated acknowledgements of exactly this many stream bytes are dropped. At the
+    /// third one smoltcp 0.14 would start a fast retransmit. If only a FIN is unacknowledged,
+    /// smoltcp then sends nothing, and stops the timer that would have sent the FIN again. If the
+    /// FIN was lost, both ends would wait forever.
     pub(crate) skip_repeats: Option<u64>,
-    /// Numbers that the next segment of the peer must have. `None` before the peer's SYN and after
-    /// the end.
+    /// Numbers that the peer's next segment can have. `None` before the peer's SYN arrives and
+    /// after the connection has ended.
     pub(crate) expected: Option<Expected>,
-    /// A segment with other numbers was dropped and not answered yet.
+    /// True if a segment was dropped whose challenge ACK was not sent yet.
     challenged: bool,
     challenges: ChallengeLimit,
-    /// Send even if the inbox is full, because the connection ends and cannot try again.
+    /// True if packets are sent even if the inbox at the other end is full, because the connection
+    /// ends and cannot try again.
     pub(crate) urgent: bool,
     mailbox: Arc<Mailbox>,
 }
@@ -67,19 +69,20 @@ struct Transmitter {
     ident: u16,
 }
 
-/// Length of the wire segments that a burst is cut into.
+/// Lengths of the wire segments into which bursts are cut.
 #[derive(Default)]
 struct Cut {
-    /// Longest segment on the wire; 0 on a link that cuts nothing.
+    /// Longest segment on the wire; 0 on a link that does not cut.
     emss: usize,
-    /// Length of the segments of the burst handed over last, chosen so that each begins with an
+    /// Segment length of the burst handed over last, chosen so that each segment begins with an
     /// FPDU.
     each: usize,
 }
 
 impl Cut {
-    /// Segment length for the next burst, or for one that is sent `again`. Most bursts have the
-    /// segment length of the one before.
+    /// Segment length for the next packet of smoltcp. A packet sent `again` may belong to an older
+    /// burst. It usually had about the same segment length, so `each` is used if it is more than
+    /// half of EMSS.
     fn octets(&self, again: bool) -> usize {
         let alike = self.each > self.emss / 2;
         if (again && !alike) || self.each == 0 {
@@ -91,8 +94,8 @@ impl Cut {
 }
 
 impl Transmitter {
-    /// Sends a packet. If it has more than `cut` bytes of data, the link cuts it into such
-    /// segments; with 0 it must not be cut.
+    /// Sends a packet. The link cuts it into segments of `cut` bytes if it has more data; with 0 it
+    /// is not cut.
     fn transmit(&mut self, mut packet: Packet, cut: usize) {
         if cut > 0 {
             let data = data_of(&packet);
@@ -144,13 +147,13 @@ impl Device {
         }
     }
 
-    /// Keeps the buffers of received packets for packets to be sent.
+    /// Moves the buffers of processed packets to the spare buffers for sending.
     pub(crate) fn recycle(&mut self) {
         let Transmitter { stack, spares, .. } = &mut self.transmitter;
         spares.refill(&mut self.used, &stack.pool);
     }
 
-    /// Returns all buffers when the connection ends.
+    /// Returns all buffers to the stack's pool when the connection ends.
     pub(crate) fn release(&mut self) {
         self.used.extend(self.inbox.drain(..));
         self.recycle();
@@ -164,26 +167,26 @@ impl Device {
         route.inbox = None;
     }
 
-    /// Returns true if the inbox at the other end is full, so that nothing can be sent now. The
-    /// signal is then raised when there is room.
+    /// Checks whether the inbox at the other end is full, and records the result in `held_back`.
+    /// Returns true if it is full; the signal is then raised when there is room.
     pub(crate) fn hold_back_if_full(&mut self) -> bool {
         let Transmitter { stack, route, .. } = &self.transmitter;
         self.held_back = !self.urgent && stack.subscribe_if_full(route, &self.mailbox);
         self.held_back
     }
 
-    /// Announces that smoltcp's packets until [`Self::end_segment`] are one segment of `octets`
-    /// bytes. [`Self::hold_back_if_full`] has just found room for it.
+    /// Announces that smoltcp's packets until [`Self::end_segment`] form one segment of `octets`
+    /// bytes. Call it only after [`Self::hold_back_if_full`] has returned false.
     pub(crate) fn expect_segment(&mut self, octets: usize) {
         self.transmitter.joiner.expect(octets);
     }
 
-    /// Returns true if smoltcp has made only a part of the announced segment.
+    /// Returns true if smoltcp has made only the first part of the announced segment.
     pub(crate) fn has_partial_segment(&self) -> bool {
         self.transmitter.joiner.waits()
     }
 
-    /// Sends what there is of the announced segment.
+    /// Ends the announced segment, and sends its first part if the second is missing.
     pub(crate) fn end_segment(&mut self) {
         if let Some(part) = self.transmitter.joiner.finish() {
             let cut = self.transmitter.cut.octets(false);
@@ -191,7 +194,7 @@ impl Device {
         }
     }
 
-    /// Sets the segment length of the next burst to `each` bytes, and that of other packets to
+    /// Sets the segment length of the next burst to `each` bytes, and the longest segment to
     /// `emss`. Does nothing on a link that does not cut.
     pub(crate) fn set_cut(&mut self, emss: usize, each: usize) {
         if self.transmitter.stack.settings.bursts {
@@ -199,7 +202,7 @@ impl Device {
         }
     }
 
-    /// Limits segments to `emss` bytes because of the path, also those of retransmissions.
+    /// Limits all segments, including retransmissions, to `emss` bytes because of the path.
     pub(crate) fn limit_cut(&mut self, emss: usize) {
         let cut = &mut self.transmitter.cut;
         cut.emss = cut.emss.min(emss);
@@ -220,18 +223,18 @@ impl Device {
         })
     }
 
-    /// Returns true if anything was sent again since the last call.
+    /// Returns true if bytes were sent again since the last call, and clears the mark.
     pub(crate) fn take_resent(&mut self) -> bool {
         mem::take(&mut self.transmitter.window_fixup.resent)
     }
 
-    /// Sets the packet length above which packets need fragmentation on the path.
+    /// Sets the path's MTU. Longer packets need fragmentation.
     pub(crate) fn set_path_mtu(&mut self, path_mtu: usize) {
         self.transmitter.path_mtu = path_mtu;
     }
 
-    /// Makes the peer repeat its last acknowledgement (RFC 9293 section 3.8.4). `queued` of the
-    /// `handed` bytes are unacknowledged.
+    /// Sends a segment that makes the peer repeat its last acknowledgement (RFC 9293 section
+    /// 3.8.4). `queued` of the `handed` bytes are unacknowledged.
     pub(crate) fn request_ack(&mut self, key: &FlowKey, handed: u64, queued: usize) {
         let WindowFixup { syn, .. } = self.transmitter.window_fixup;
         let start = syn.map(|syn| after(syn, handed.wrapping_sub(queued as u64)));
@@ -239,7 +242,7 @@ impl Device {
         self.send_dataless(key, start.map(|start| start - 1), last, false);
     }
 
-    /// Sends the FIN again, which was sent last.
+    /// Sends the FIN again. It must be the last segment that was sent.
     pub(crate) fn repeat_fin(&mut self, key: &FlowKey) {
         let window_fixup = &self.transmitter.window_fixup;
         let (seq, last) = (window_fixup.last_left(), window_fixup.last_ack());
@@ -271,9 +274,9 @@ impl Device {
         stack.transmit(packet, route);
     }
 
-    /// Prepares for packets that smoltcp sends by itself. `queued` of the `handed` bytes are
-    /// unacknowledged. Finds out whether a probe of the peer's window would carry no data, and
-    /// where that window ends.
+    /// Prepares for packets that smoltcp sends on its own initiative. `queued` of the `handed`
+    /// bytes are unacknowledged. Records whether the next packet may be a window probe without
+    /// data, and where the peer's window ends.
     pub(crate) fn before_egress(&mut self, handed: u64, queued: usize) {
         let probes = self.peer.window == 0 && queued > 0 && self.all_sent_once(handed);
         let window_fixup = &mut self.transmitter.window_fixup;
@@ -284,14 +287,15 @@ impl Device {
         window_fixup.peer_window_end = start.map(|start| start + self.peer.window);
     }
 
-    /// Ends the preparation: later packets are answers to arrivals.
+    /// Ends the preparation of [`Self::before_egress`]. Later packets are answers to received ones.
     pub(crate) fn after_egress(&mut self) {
         self.transmitter.window_fixup.empty_probe = None;
         self.transmitter.window_fixup.peer_window_end = None;
     }
 
     /// Rebuilds the last acknowledgement of the peer, with its window. `queued` of the `handed`
-    /// bytes are unacknowledged, and `received` bytes arrived, including the FIN.
+    /// bytes are unacknowledged. `received` is the number of bytes received, where a FIN counts as
+    /// one.
     pub(crate) fn last_ack_of_peer(
         &self,
         key: &FlowKey,
@@ -316,8 +320,8 @@ impl Device {
         self.inbox.push_back(packet);
     }
 
-    /// Acceptable acknowledgement numbers (RFC 5961 section 5.2). `queued` of the `handed` bytes
-    /// are unacknowledged.
+    /// Returns the lowest and highest acceptable acknowledgement number (RFC 5961 section 5.2).
+    /// `queued` of the `handed` bytes are unacknowledged.
     pub(crate) fn acceptable_acks(
         &self,
         handed: u64,
@@ -328,8 +332,8 @@ impl Device {
         Some((start - self.peer.largest_window, window_fixup.send_next()?))
     }
 
-    /// Judges an arriving segment, and notes that it needs an answer. Returns true if it has to be
-    /// dropped.
+    /// Checks a received segment, and records it if it needs a challenge ACK. Returns true if the
+    /// segment has to be dropped.
     fn rejects(&mut self, packet: &Packet) -> bool {
         let Some(expected) = &self.expected else {
             return false;
@@ -341,7 +345,7 @@ impl Device {
         verdict != Verdict::Pass
     }
 
-    /// Sends a challenge ACK for segments that were dropped: one for all that arrived together, and
+    /// Sends a challenge ACK if one is due: one for all dropped segments that arrived together, and
     /// none beyond the limit.
     pub(crate) fn answer_challenge(&mut self, key: &FlowKey, now: Instant) {
         if !mem::take(&mut self.challenged) {
@@ -351,7 +355,8 @@ impl Device {
             return;
         };
         let window_fixup = &self.transmitter.window_fixup;
-        // Without a window, smoltcp has not acknowledged the peer's SYN yet, and soon does.
+        // If there is no window, smoltcp has not acknowledged the peer's SYN yet. It will do so
+        // soon.
         let window = window_fixup.window_from(receive_next, self.peer.scales);
         let seq = window_fixup.send_next();
         if window.is_some() && self.challenges.take(now) {
@@ -360,13 +365,14 @@ impl Device {
         }
     }
 
-    /// Returns true if the arriving segment says only that these bytes arrived.
+    /// Returns true if the received segment only repeats the acknowledgement of `octets` stream
+    /// bytes.
     fn only_repeats(&self, octets: u64) -> bool {
         let syn = self.transmitter.window_fixup.syn;
         syn.is_some_and(|syn| self.peer.only_repeats(after(syn, octets)))
     }
 
-    /// Records the effects of the segment just shown to smoltcp. See [`Peer::arrived`].
+    /// Records the effects of the segment that smoltcp has just processed. See [`Peer::arrived`].
     pub(crate) fn arrived(&mut self, states: (State, State), handed: u64, queued: usize) {
         let syn = self.transmitter.window_fixup.syn;
         self.peer.arrived(states, syn, handed, queued);
@@ -411,8 +417,8 @@ impl phy::Device for Device {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_>> {
-        // There was room when the segment was begun. Packets that others added since must not
-        // divide it; a queue takes a few packets beyond its limit.
+        // There was room when the segment was begun. Packets that others have added since then must
+        // not divide it, and a queue accepts a few packets beyond its limit.
         let begun = self.transmitter.joiner.expects();
         (begun || !self.hold_back_if_full()).then_some(TxToken(&mut self.transmitter))
     }
@@ -426,7 +432,7 @@ impl phy::Device for Device {
     }
 }
 
-/// A packet that arrived.
+/// A received packet.
 pub(crate) struct RxToken<'a> {
     packet: Packet,
     used: &'a mut Vec<Packet>,
@@ -448,7 +454,7 @@ impl phy::TxToken for TxToken<'_> {
         let this = self.0;
         let settings = &this.stack.settings;
         let (checksums, bursts) = (settings.checksums, settings.bursts);
-        // The first part needs room for the second.
+        // The buffer of the first part needs room for the second.
         let most = if bursts { BURST_MTU } else { settings.mtu };
         let room = (this.joiner.expected() + MOST_HEADERS).min(most).max(len);
         let mut packet = this.spares.take_for(room, &this.stack.pool);

@@ -1,4 +1,4 @@
-//! Keys that follow the name of a link.
+//! Keys of a device specification that follow the name of the link: `ip=`, `mtu=` ...
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::ethernet::Offload;
 use crate::smol::{Congestion, FaultSettings};
 use crate::wire::MAX_MTU;
 
-/// Smallest MTU (RFC 791 section 3.2).
+/// Smallest MTU that `mtu=` accepts (RFC 791 section 3.2).
 const MIN_MTU: usize = 576;
 /// Smallest MTU of IPv6 (RFC 8200 section 5).
 const MIN_IPV6_MTU: usize = 1280;
@@ -42,7 +42,7 @@ pub(super) struct LinkKeys {
     pub(super) faults: FaultSettings,
 }
 
-/// Keys while they are parsed.
+/// Keys with their unparsed values, in the order given.
 pub(super) struct Keys<'a> {
     given: Vec<(&'static str, &'a str)>,
 }
@@ -68,14 +68,14 @@ impl<'a> Keys<'a> {
         Ok(Self { given })
     }
 
-    /// Returns true if a field looks like one of the keys.
+    /// Returns true if the field is a known key followed by `=`.
     pub(super) fn is_key(field: &str) -> bool {
         field
             .split_once('=')
             .is_some_and(|(key, _)| KNOWN.contains(&key))
     }
 
-    /// Checks all values, and whether they fit together.
+    /// Parses all values and checks that they are consistent with each other.
     pub(super) fn finish(self) -> Result<LinkKeys, SpecError> {
         let addresses = self.all("ip", address)?;
         if addresses.is_empty() {
@@ -136,7 +136,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// List of all keys, for a message.
+/// Returns the list of all keys, for a message.
 fn keys() -> String {
     let all: Vec<String> = KNOWN.iter().map(|key| format!("{key}=")).collect();
     format!("one of {} (a name or a path has no comma)", all.join(" "))
@@ -146,7 +146,7 @@ fn wrong(key: &str, value: &str, why: &str, expected: &str) -> SpecError {
     SpecError::new(format!("{key}={value}: {why}"), expected)
 }
 
-/// Parses an address that a host can have on an Ethernet.
+/// Parses an address. Rejects those that no single host on an Ethernet can have.
 fn single_host(text: &str) -> Result<IpAddr, &'static str> {
     let addr = IpAddr::from_str(text).map_err(|_| "it is not an IP address")?;
     let v4_in_v6 = matches!(addr, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
@@ -186,7 +186,7 @@ fn address(value: &str) -> Result<(IpAddr, u8), SpecError> {
             _ => return Err(fail(name)),
         },
     };
-    // A network of two hosts has no network address and no broadcast address (RFC 3021).
+    // Prefixes of 31 and 32 bits have no network address and no broadcast address (RFC 3021).
     if let IpAddr::V4(v4) = addr
         && prefix < 31
     {
@@ -291,7 +291,7 @@ fn seed(value: &str) -> Result<u64, SpecError> {
     })
 }
 
-/// Returns true if two addresses share a network with a prefix of that length.
+/// Returns true if the two addresses agree in their first `prefix` bits.
 fn same_network(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => {
@@ -305,7 +305,7 @@ fn same_network(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
 }
 
 impl LinkKeys {
-    /// Checks that need all keys.
+    /// Checks that the addresses, the gateways and the MTU are consistent.
     fn check(&self) -> Result<(), SpecError> {
         for (index, (addr, _)) in self.addresses.iter().enumerate() {
             let before = self.addresses.iter().take(index);
@@ -340,7 +340,8 @@ impl LinkKeys {
                 ));
             }
             let on_link = |(addr, prefix): &(IpAddr, u8)| same_network(*addr, *gateway, *prefix);
-            // IPv6 routers are known by their link-local addresses, which exist on every link.
+            // Hosts usually know an IPv6 router by its link-local address, and every link has this
+            // network.
             let link_local = matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local());
             if !link_local && !self.addresses.iter().any(on_link) {
                 return Err(SpecError::new(

@@ -1,4 +1,4 @@
-//! Decisions about segments, without TCP.
+//! Lengths of segments and bursts that the aligner chooses, without TCP.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn open() -> Room {
     room(0, 4000)
 }
 
-/// Hands over one call's bytes with unlimited room. Returns the lengths of the segments.
+/// Hands over the bytes of one call with ample room. Returns the lengths of the segments.
 fn segments(aligner: &mut Aligner, base: u64, octets: usize, ends: &[u64]) -> Vec<usize> {
     let mut offer = Offer::new(octets, SendHints::new(base, ends));
     let mut segments = Vec::new();
@@ -115,8 +115,8 @@ fn half_of_the_largest_window_is_filled_at_once_and_less_after_a_while() {
     }
 }
 
-/// Lengths of the bursts of one call, of up to 350 bytes each, and of the segments that each is cut
-/// into.
+/// Hands over the bytes of one call in bursts of at most 350 bytes. Returns each burst's length and
+/// the length of its segments.
 fn bursts(octets: usize, ends: &[u64]) -> Vec<(usize, usize)> {
     bursts_of(octets, SendHints::new(0, ends))
 }
@@ -141,14 +141,14 @@ fn bursts_of(octets: usize, hints: SendHints<'_>) -> Vec<(usize, usize)> {
 #[test]
 fn a_burst_has_an_fpdu_at_every_cut() {
     let every = |octets: u64, count: u64| (1..=count).map(|n| n * octets).collect::<Vec<_>>();
-    // One per segment, three per segment, and a shorter segment at the end.
+    // One FPDU in each segment, three in each segment, and a shorter segment at the end.
     assert_eq!(bursts(500, &every(100, 5)), [(300, 100), (200, 100)]);
     assert_eq!(bursts(480, &every(96, 5)), [(288, 96), (192, 96)]);
     assert_eq!(bursts(300, &every(30, 10)), [(300, 90)]);
     assert_eq!(bursts(240, &[100, 200, 240]), [(240, 100)]);
-    // A segment is also shorter if the next FPDU does not fit into it.
+    // A segment also ends a burst if it is shorter because the next FPDU does not fit into it.
     assert_eq!(bursts(340, &[100, 140, 240, 340]), [(140, 100), (200, 100)]);
-    // With the next FPDU it would be longer than the segments before.
+    // The second segment could hold one more FPDU, and would then be longer than the first.
     assert_eq!(
         bursts(260, &[60, 120, 140, 160, 260]),
         [(60, 60), (200, 100)]
@@ -166,21 +166,21 @@ fn what_is_cut_within_an_fpdu_leaves_alone() {
 #[test]
 fn where_fpdus_may_go_over_segments_bursts_are_full_wherever_they_end() {
     let over = |octets, ends| bursts_of(octets, SendHints::new(0, ends).over_segments());
-    // Full segments, as many as fit into a burst, and the rest.
+    // As many full segments as fit into a burst, then the rest.
     assert_eq!(over(350, &[250, 350]), [(350, 100)]);
     assert_eq!(
         over(1000, &[340, 360, 700, 1000]),
         [(300, 100), (300, 100), (300, 100), (100, 100)]
     );
     assert_eq!(over(420, &[420]), [(300, 100), (120, 100)]);
-    // A short FPDU before a long one, and one after it.
+    // One short FPDU before a long one, and another after it.
     assert_eq!(over(450, &[20, 440, 450]), [(300, 100), (150, 100)]);
     // The rest of a long FPDU, then short ones, which are aligned again.
     assert_eq!(
         over(540, &[370, 440, 510, 540]),
         [(300, 100), (70, 70), (70, 70), (100, 100)]
     );
-    // Without an FPDU longer than a segment, there is no difference.
+    // Without an FPDU longer than a segment, the hint makes no difference.
     for ends in [
         &[100, 200, 300][..],
         &[60, 120, 140, 160, 260],

@@ -1,18 +1,18 @@
-//! Keep-alive: probes a quiet peer, and gives up one that stays silent.
+//! Keep-alive: probes a silent peer, and ends the connection if it stays silent.
 //!
-//! smoltcp's own probe carries a byte 00 in place of the last byte that it sent. If that byte is
-//! not acknowledged, the peer takes the 00 for data. The probe here carries no data and names an
-//! acknowledged byte (RFC 9293 section 3.8.4, SHLD-12). So it may be sent while other bytes are
-//! unacknowledged. That matters because TCP waits up to a minute before it sends those again. An
-//! answer to a probe tells a lossy path from a dead peer.
+//! smoltcp's own probe carries a byte 00 with the sequence number of the last byte sent. If that
+//! byte was lost, the peer takes the 00 as data. The probe here carries no data and has the
+//! sequence number of an acknowledged byte (RFC 9293 section 3.8.4, SHLD-12). So it can be sent
+//! while bytes are unacknowledged. That matters because TCP waits up to a minute before it
+//! retransmits them. An answer to a probe shows that the path is lossy and the peer is alive.
 //!
-//! smoltcp's timeout limits the silence of the peer. A probe from the peer does not count for it,
-//! so both ends send probes. The answers are duplicate acknowledgements, and the third makes
-//! smoltcp retransmit.
+//! smoltcp's timeout limits the silence of the peer. A probe from the peer does not restart it, so
+//! both ends send probes. The answers are duplicate acknowledgements, and the third makes smoltcp
+//! retransmit.
 //!
-//! A connection whose bytes stay unacknowledged is given up after twice that time: R2 of RFC 9293
-//! section 3.8.3. This catches a peer that answers and never acknowledges, and a path that drops
-//! all long packets. A lossy path needs that long for several attempts.
+//! A connection whose bytes stay unacknowledged ends after twice that timeout (R2 of RFC 9293
+//! section 3.8.3). This detects a peer that answers but never acknowledges, and a path that drops
+//! all long packets. Twice the time lets several retransmissions happen on a lossy path.
 
 use smoltcp::socket::tcp::State;
 use smoltcp::time::{Duration, Instant};
@@ -24,24 +24,26 @@ use crate::LlpError;
 #[derive(Debug)]
 pub(super) struct KeepaliveState {
     every: Option<Duration>,
-    /// Last time that smoltcp sent anything by itself, or a probe was sent. Answers to segments do
-    /// not count.
+    /// Time at which smoltcp last sent a packet on its own initiative, or a probe was last sent.
+    /// Answers to received segments do not count.
     last: Instant,
-    /// Longest time that the same bytes may wait for their acknowledgement.
+    /// Maximum time for which the same bytes may stay unacknowledged.
     longest: Duration,
-    /// Number of acknowledged bytes, and the time since which no more were acknowledged while
-    /// others wait.
+    /// Number of acknowledged bytes. `since` is the time at which it last grew, or at which bytes
+    /// began to wait for an acknowledgement.
     acknowledged: u64,
     since: Instant,
-    /// Longest silence of the peer, and the time of the last arrival.
+    /// Maximum silence of the peer. `heard` is the time at which its last packet arrived.
     patience: Option<Duration>,
     heard: Instant,
-    /// smoltcp was shown a replayed segment since then, so it takes the silence for shorter.
+    /// True if smoltcp processed a replayed segment since `heard`. smoltcp took it as a sign of
+    /// life, so its timeout was shortened to compensate.
     shortened: bool,
 }
 
 impl KeepaliveState {
-    /// Creates a state without keep-alive, until [`SmolConnection::watch_over`].
+    /// Creates the state of a connection without keep-alive. [`SmolConnection::watch_over`]
+    /// replaces it.
     pub(super) fn none(now: Instant) -> Self {
         Self {
             every: None,
@@ -55,7 +57,7 @@ impl KeepaliveState {
         }
     }
 
-    /// Records that something was sent.
+    /// Records the time at which a packet was sent.
     pub(super) fn sent(&mut self, now: Instant) {
         self.last = now;
     }
@@ -81,7 +83,8 @@ impl SmolConnection {
             .set_timeout(Some(keepalive.patience().into()));
     }
 
-    /// Records that something arrived.
+    /// Records the time at which a packet arrived, and restores smoltcp's timeout if it was
+    /// shortened.
     pub(super) fn record_arrival(&mut self, now: Instant) {
         self.keepalive_state.heard = now;
         if self.keepalive_state.shortened {
@@ -91,8 +94,8 @@ impl SmolConnection {
         }
     }
 
-    /// Corrects smoltcp's timeout after it was shown a replayed segment. That does not shorten the
-    /// peer's silence.
+    /// Shortens smoltcp's timeout after a replayed segment, which restarted it, to the time that is
+    /// left for the peer.
     pub(super) fn keep_silence_limit(&mut self, now: Instant) {
         if let Some(patience) = self.keepalive_state.patience {
             self.keepalive_state.shortened = true;
@@ -103,20 +106,20 @@ impl SmolConnection {
     }
 
     fn limit_silence(&mut self, patience: Option<Duration>) {
-        // In states such as TIME-WAIT there is no timeout.
+        // In states such as TIME-WAIT no timeout is set, and none must be added.
         if self.socket().timeout().is_some() {
             self.socket_mut().set_timeout(patience);
         }
     }
 
-    /// Time at which bytes will have waited too long for their acknowledgement.
+    /// Time at which the connection ends if no more bytes are acknowledged.
     pub(super) fn gives_up_at(&self) -> Option<Instant> {
         self.keepalive_state.every?;
         let waits = self.socket().send_queue() > 0;
         waits.then_some(self.keepalive_state.since + self.keepalive_state.longest)
     }
 
-    /// Ends the connection if bytes have waited too long.
+    /// Ends the connection if bytes have been unacknowledged for too long.
     pub(super) fn give_up_if_stuck(&mut self, now: Instant) {
         let queued = self.socket().send_queue();
         let acknowledged = self.handed - queued as u64;

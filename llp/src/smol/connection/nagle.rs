@@ -1,4 +1,5 @@
-//! Keeps segments whole at the edge of smoltcp's congestion window, which is private to smoltcp.
+//! Keeps segments whole when smoltcp's congestion window is nearly full. The size of this window is
+//! private to smoltcp.
 //!
 //! smoltcp sends as much of a segment as the congestion window allows, and the rest when
 //! acknowledgements make room. Nagle's algorithm (RFC 9293 section 3.7.4) prevents that: while
@@ -8,13 +9,13 @@
 //! So each segment is sent by an interface whose MTU makes it a full segment. It is sent whole or
 //! not at all, for every congestion control and state. A segment that is not sent stays at the end
 //! of smoltcp's send buffer, and is tried again after every arrival. When nothing is in flight any
-//! more, Nagle's algorithm lets it go. All bytes are in smoltcp's buffer, so its handling of loss,
+//! more, Nagle's algorithm allows it. All bytes are in smoltcp's buffer, so its handling of loss,
 //! of a closed window and of the end of the connection works as usual.
 //!
-//! When TCP's timer fires, smoltcp sends everything again. Until the peer has acknowledged
-//! everything sent before, only the interface of the path is used, with full segments. Another
-//! interface would cut the retransmission to its own size. No more bytes are handed over during
-//! that time.
+//! When TCP's timer fires, smoltcp retransmits all unacknowledged bytes. Until the peer has
+//! acknowledged them, only the regular interface is used, whose MTU is the path's. An interface
+//! with another MTU would cut the retransmission to its own size. No more bytes are handed over
+//! during that time.
 
 use std::mem;
 
@@ -27,18 +28,21 @@ use super::{SmolConnection, new_interface};
 /// State of Nagle's algorithm for a connection with a congestion window.
 #[derive(Default)]
 pub(super) struct Nagle {
-    /// The bytes handed over last are a segment, not a run.
+    /// True if the bytes handed over last are one segment. False if they are a run that may be cut
+    /// anywhere.
     on: bool,
-    /// An interface, and the size of its full segments in bytes.
+    /// The interface with another MTU, and the size of its full segments in bytes.
     exact: Option<(usize, Interface)>,
-    /// Something arrived that acknowledged nothing, and smoltcp could not answer it yet.
+    /// True if a packet arrived that acknowledged nothing, and smoltcp may retransmit because of
+    /// it.
     repeated: bool,
-    /// TCP's timer has fired. Retransmission lasts until the stream is acknowledged up to here.
+    /// Set after TCP's timer has fired. Retransmission lasts until the stream is acknowledged up to
+    /// this offset.
     resending_to: Option<u64>,
 }
 
 impl SmolConnection {
-    /// Number of bytes handed over that were never sent.
+    /// Number of bytes that were handed over and never sent.
     pub(super) fn unsent(&self) -> usize {
         self.device.unsent(self.handed)
     }
@@ -48,7 +52,8 @@ impl SmolConnection {
         self.handed - self.socket().send_queue() as u64
     }
 
-    /// Sets whether the bytes that follow are a segment. A run is sent as far as the window allows.
+    /// Sets whether the bytes handed over next are one segment (`on`) or a run, which is sent as
+    /// far as the window allows.
     pub(super) fn set_segment_mode(&mut self, on: bool) {
         if let Some(nagle) = &mut self.nagle
             && nagle.on != on
@@ -58,7 +63,8 @@ impl SmolConnection {
         }
     }
 
-    /// Returns true if something has to be sent or acknowledged before more may be handed over.
+    /// Returns true if no more bytes may be handed over, because earlier bytes are unsent or are
+    /// being retransmitted.
     pub(super) fn is_at_edge(&self) -> bool {
         let Some(nagle) = &self.nagle else {
             return false;
@@ -73,7 +79,8 @@ impl SmolConnection {
         self.nagle.as_ref().is_some_and(|nagle| nagle.on) && in_flight && self.is_at_edge()
     }
 
-    /// Records that smoltcp processed a packet. `queued` bytes were unacknowledged before.
+    /// Records whether the packet that smoltcp processed acknowledged nothing. `queued` bytes were
+    /// unacknowledged before.
     pub(super) fn note_repetition(&mut self, queued: usize) {
         if let Some(nagle) = &mut self.nagle {
             let socket = self.sockets.get::<tcp::Socket<'_>>(self.handle);
@@ -81,7 +88,7 @@ impl SmolConnection {
         }
     }
 
-    /// Makes smoltcp send one packet, if there is one.
+    /// Lets smoltcp send one packet, if it has one.
     pub(super) fn egress(&mut self, now: Instant) -> PollResult {
         if self.nagle.as_ref().is_some_and(|nagle| nagle.on) {
             let unsent = self.unsent();
@@ -92,8 +99,8 @@ impl SmolConnection {
         self.poll_interface(None, now)
     }
 
-    /// Sends the held segment if the window admits it now. Call it after smoltcp has sent
-    /// everything it would send by itself. Returns true if something was sent.
+    /// Sends the segment that is held back if the congestion window now allows it. Call it after
+    /// smoltcp has sent everything that it would send by itself. Returns true if bytes were sent.
     pub(super) fn push(&mut self, now: Instant) -> bool {
         self.notice_resending();
         let ready = |nagle: &Nagle| nagle.on && nagle.resending_to.is_none();
@@ -109,15 +116,15 @@ impl SmolConnection {
         self.unsent() < unsent
     }
 
-    /// Makes smoltcp send the segment that was just handed over, after the bytes in flight.
+    /// Lets smoltcp send the segment of `octets` bytes that was just handed over.
     pub(super) fn push_new(&mut self, octets: usize, now: Instant) {
         let in_flight = self.socket().send_queue() > octets;
         let exact = self.nagle.is_some() && in_flight && octets < self.full_octets();
         self.poll_segment(octets, exact, now);
     }
 
-    /// Lets smoltcp make a segment of `octets` bytes. At the end of its ring buffer, smoltcp splits
-    /// it in two.
+    /// Lets smoltcp make a segment of `octets` bytes. smoltcp makes two packets if the bytes wrap
+    /// around the end of its ring buffer; the device joins them.
     fn poll_segment(&mut self, octets: usize, exact: bool, now: Instant) -> PollResult {
         let full = exact.then_some(octets);
         self.device.expect_segment(octets);
@@ -133,8 +140,8 @@ impl SmolConnection {
         sent
     }
 
-    /// Makes smoltcp send one packet: by the interface of the path, or by one whose full segments
-    /// have `full` bytes.
+    /// Lets smoltcp send one packet: by the regular interface, or by one whose full segments have
+    /// `full` bytes.
     fn poll_interface(&mut self, full: Option<usize>, now: Instant) -> PollResult {
         if let Some(octets) = full {
             self.make_exact(octets, now);
@@ -152,8 +159,8 @@ impl SmolConnection {
         sent
     }
 
-    /// Creates the interface whose full segments have `octets` bytes, if necessary. Apart from its
-    /// address it has no state that matters.
+    /// Creates the interface whose full segments have `octets` bytes, unless the present one does.
+    /// It can be replaced at any time, because it has no lasting state except its address.
     fn make_exact(&mut self, octets: usize, now: Instant) {
         let Some(nagle) = &mut self.nagle else {
             return;
@@ -168,9 +175,9 @@ impl SmolConnection {
         nagle.exact = Some((octets, interface));
     }
 
-    /// Detects that TCP's timer has fired: something was sent again, and not because of a repeated
-    /// acknowledgement. A wrong result costs no more than the alignment of a segment, or a delay
-    /// until the next acknowledgement.
+    /// Detects that TCP's timer has fired: bytes were sent again, and not because of a repeated
+    /// acknowledgement. Also ends the retransmission when all its bytes are acknowledged. A wrong
+    /// result costs at most the alignment of a segment, or a delay until the next acknowledgement.
     fn notice_resending(&mut self) {
         if self.nagle.is_none() {
             return;

@@ -1,14 +1,15 @@
-//! Early recovery: sends lost bytes again as soon as the loss shows, where smoltcp would wait for
-//! its timer.
+//! Early recovery: sends lost bytes again as soon as the loss is detected, where smoltcp would wait
+//! for its timer.
 //!
 //! smoltcp 0.14 sends one segment again at the third duplicate acknowledgement, and restarts that
-//! count whenever the window changes. Everything else waits for a timer of at least one second: the
+//! count whenever the window changes. Other losses wait for a timer of at least one second: the
 //! second loss in a window, a segment that is lost again, and the last segment sent. This module
 //! therefore does three things:
-//! * It counts duplicate acknowledgements by itself (RFC 5681 section 3.2).
-//! * It sends the next gap again when an acknowledgement ends there (RFC 6582).
-//! * It sends a *probe* when nothing was heard for about two round trips: the first unacknowledged
-//!   segment (RFC 8985 section 7 does so with the last one).
+//! * It keeps its own count of duplicate acknowledgements (RFC 5681 section 3.2).
+//! * During recovery, an acknowledgement that ends before the recovery point shows the next gap,
+//!   which is sent again (RFC 6582).
+//! * It sends a *probe* after about two round trips without an acknowledgement: the first
+//!   unacknowledged segment (RFC 8985 section 7 sends the last one).
 //!
 //! ```text
 //!    +----- acknowledged to `to` ------+
@@ -21,14 +22,14 @@
 //!
 //!  any of them -- smoltcp's timer fires --> Resending(to) -- acknowledged to `to` --> Steady
 //! ```
-//! Only smoltcp has the bytes, and only acknowledgements make it send some again. So it is shown
-//! the peer's last acknowledgement as often as needed. Pauses between probes grow, and probes end
-//! before smoltcp's timer fires, which sends everything again as usual. Replayed acknowledgements
-//! also shrink a congestion window.
+//! Only smoltcp has the bytes, and only duplicate acknowledgements make it send some again. So the
+//! peer's last acknowledgement is replayed to smoltcp as often as needed. Pauses between probes
+//! grow. Probes end before smoltcp's timer fires, which makes it retransmit everything as usual.
+//! Replayed acknowledgements also shrink a congestion window.
 //!
 //! It is active only if [`early_recovery`](crate::smol::MemorySettings::early_recovery) is set, and
-//! never on a link that cuts bursts. There smoltcp would send a whole burst again, of which the
-//! peer may have most, and which ends within an FPDU.
+//! never on a link that cuts bursts. On such a link smoltcp would send a whole burst again,
+//! although the peer may have most of it, and the burst may end within an FPDU.
 
 use std::time::Duration;
 
@@ -40,24 +41,25 @@ use super::SmolConnection;
 /// Number of repetitions of an acknowledgement that indicate a loss (RFC 5681 section 3.2).
 const REPETITIONS: u64 = 3;
 
-/// Shortest pause before a probe. A peer that is busy for a moment has lost nothing.
+/// Shortest pause before a probe, so that no probe is sent to a peer that is only busy for a
+/// moment.
 const SHORTEST: Duration = Duration::from_millis(2);
 
 /// Longest pause before a probe. smoltcp's timer fires a second after the last segment was sent.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// smoltcp's timer (RFC 6298 section 2.4).
+/// Shortest retransmission timeout of smoltcp (RFC 6298 section 2.4).
 const TIMER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Steady,
-    /// A probe, which is a retransmission, was sent and its answer is due. The bytes sent before it
-    /// end at this offset of the stream. Perhaps nothing was lost and the peer was busy.
+    /// A probe was sent, and its acknowledgement is awaited. The bytes sent before the probe end at
+    /// this stream offset. Perhaps nothing was lost and the peer was only busy.
     Probing(u64),
-    /// A loss was found. The bytes sent until then end at this offset.
+    /// A loss was detected. The bytes sent before the detection end at this stream offset.
     Recovering(u64),
-    /// smoltcp sends everything up to this offset again.
+    /// smoltcp's timer fired. smoltcp sends everything up to this stream offset again.
     Resending(u64),
 }
 
@@ -68,17 +70,18 @@ pub(super) struct Recovery {
     /// Stream offset up to which the peer had acknowledged at the last check.
     acknowledged: u64,
     repetitions: u64,
-    /// Time since which an answer is due: the last answer with news, or the last retransmission.
+    /// Start of the current wait for an acknowledgement: the time of the last acknowledgement of
+    /// new bytes, or of the last retransmission. `None` if nothing is in flight.
     since: Option<Instant>,
-    /// Number of probes since the last answer with news.
+    /// Number of probes since the last acknowledgement of new bytes.
     probes: u32,
-    /// Time since which nothing is in flight and the peer's window is closed, and whether the peer
-    /// was asked about it.
+    /// Set while nothing is in flight and the peer's window is too small: since when, and whether
+    /// the peer was already asked for its window.
     shut: Option<(Instant, bool)>,
     trip: Trip,
 }
 
-/// Progress of the sent stream.
+/// Progress of the sent stream, as stream offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stream {
     /// Everything before `acknowledged` is acknowledged, and everything before `left` was sent.
@@ -100,18 +103,19 @@ impl Recovery {
         }
     }
 
-    /// Records a repeated acknowledgement.
+    /// Counts a repeated acknowledgement.
     pub(super) fn repeated(&mut self) {
         self.repetitions += 1;
     }
 
-    /// Records the end of the handshake. Its time is the first measured round trip, unless the SYN
-    /// was sent again.
+    /// Records that the connection is established. The handshake is the first measured round trip,
+    /// unless it took so long that the SYN may have been sent again.
     pub(super) fn stands(&mut self, now: Instant) {
         self.trip.answered(0, now);
     }
 
-    /// Processes an arrival. Returns true if the first gap has to be sent again now.
+    /// Processes the arrival of packets. Returns true if the first unacknowledged segment has to be
+    /// sent again now.
     fn arrived(&mut self, stream: Stream, segment: usize, now: Instant) -> bool {
         let more = stream.acknowledged.saturating_sub(self.acknowledged);
         if more > 0 {
@@ -140,7 +144,8 @@ impl Recovery {
             _ => {}
         }
         let may_find = matches!(self.phase, Phase::Steady | Phase::Probing(_));
-        // With little in flight, fewer repetitions can arrive (RFC 5827 section 3.1).
+        // With few segments in flight, fewer repetitions are enough, because no more can arrive
+        // (RFC 5827 section 3.1).
         let others = (stream.left - stream.acknowledged).div_ceil(segment as u64) - 1;
         let enough = others.clamp(1, REPETITIONS);
         if may_find && self.repetitions >= enough {
@@ -150,14 +155,15 @@ impl Recovery {
         false
     }
 
-    /// Records a retransmission. A round trip cannot be measured over it.
+    /// Records a retransmission, which cancels the current measurement of the round trip. Returns
+    /// true.
     fn again(&mut self, now: Instant) -> bool {
         self.since = Some(now);
         self.trip.forget();
         true
     }
 
-    /// Records the state of the stream after something may have been sent.
+    /// Records the progress of the stream after smoltcp could send.
     fn sent(&mut self, stream: Stream, now: Instant) {
         if stream.acknowledged < stream.left {
             self.since.get_or_insert(now);
@@ -165,11 +171,11 @@ impl Recovery {
         self.trip.sent(stream.left, now);
     }
 
-    /// Time at which a probe is due. `delay` is the time that the peer may delay an acknowledgement
-    /// of little data.
+    /// Time at which a probe is due, or `None` if none is. `delay` is the time for which the peer
+    /// may delay an acknowledgement of less than two segments.
     fn probe_at(&self, stream: Stream, segment: usize, delay: Duration) -> Option<Instant> {
-        // Two full segments are acknowledged at once, less may be delayed (RFC 9293 section
-        // 3.8.6.3).
+        // The peer acknowledges two full segments at once. For fewer bytes it may delay the
+        // acknowledgement (RFC 9293 section 3.8.6.3).
         let few = stream.left - stream.acknowledged < 2 * segment as u64;
         let late = if few { delay } else { Duration::ZERO };
         let pause = (self.trip.patience()? + late).checked_mul(1 << self.probes.min(16))?;
@@ -177,7 +183,8 @@ impl Recovery {
         Some(since + pause.into())
     }
 
-    /// Returns true, and records the probe, if a probe has to be sent now.
+    /// Records a probe and returns true if one has to be sent now. Enters `Resending` instead if
+    /// smoltcp's timer has fired.
     fn begin_probe_if_due(
         &mut self,
         stream: Stream,
@@ -201,8 +208,8 @@ impl Recovery {
         self.again(now)
     }
 
-    /// Records whether the peer's window is closed with nothing in flight. The update that opened
-    /// it may be lost.
+    /// Records whether this side waits for a larger window with nothing in flight. The peer may
+    /// have sent a window update that was lost.
     fn set_shut(&mut self, shut: bool, now: Instant) {
         match (shut, self.shut) {
             (true, None) => self.shut = Some((now, false)),
@@ -211,8 +218,8 @@ impl Recovery {
         }
     }
 
-    /// Time at which to ask the peer about its window. It is asked once, because many peers answer
-    /// only one such segment a second. smoltcp's own probe follows after a second.
+    /// Time at which to ask the peer for its window. It is asked only once, because many peers
+    /// answer only one such segment a second. smoltcp's own probe follows after a second.
     fn window_probe_at(&self) -> Option<Instant> {
         let (since, asked) = self.shut?;
         let patience = self.trip.patience().filter(|_| !asked)?;
@@ -224,13 +231,14 @@ impl Recovery {
     }
 }
 
-/// Round-trip time as in RFC 6298 section 2: one measurement at a time, and none over a
-/// retransmission. smoltcp's own measurement is private, and in milliseconds.
+/// Round-trip time as in RFC 6298 section 2. There is one measurement at a time, and a
+/// retransmission cancels it. smoltcp's own measurement is private, and in milliseconds.
 #[derive(Debug)]
 struct Trip {
     smoothed: Option<Duration>,
     variance: Duration,
-    /// Measurement in progress: the offset that has to be acknowledged, and the time it was sent.
+    /// Measurement in progress: the stream offset that has to be acknowledged, and the time at
+    /// which its bytes were sent.
     timed: Option<(u64, Instant)>,
     left: u64,
 }
@@ -263,7 +271,7 @@ impl Trip {
         self.timed = None;
         let measured = Duration::from(now - at);
         if measured >= TIMER {
-            // smoltcp may have sent it again.
+            // smoltcp may have sent the bytes again, so the measurement is ambiguous.
             return;
         }
         match &mut self.smoothed {
@@ -278,7 +286,8 @@ impl Trip {
         }
     }
 
-    /// Longest time that an answer takes, as far as known.
+    /// Returns the time after which an acknowledgement is overdue: two round trips, or the round
+    /// trip plus four times its variance if that is longer. `None` before the first measurement.
     fn patience(&self) -> Option<Duration> {
         let smoothed = self.smoothed?;
         Some(
@@ -292,7 +301,7 @@ impl Trip {
 impl SmolConnection {
     fn stream(&self) -> Stream {
         let acknowledged = self.acknowledged();
-        // A peer can acknowledge bytes that were not sent yet.
+        // An acknowledgement may cover bytes that were not sent yet.
         let left = (self.handed - self.unsent() as u64).max(acknowledged);
         Stream { acknowledged, left }
     }
@@ -308,7 +317,7 @@ impl SmolConnection {
         sends && socket.send_queue() > 0 && self.device.peer.window > 0
     }
 
-    /// Makes smoltcp send lost bytes again. Called after an arrival.
+    /// Makes smoltcp send lost bytes again, if received packets show a loss.
     pub(super) fn recover(&mut self, now: Instant) {
         if !self.stack.settings.early_recovery {
             return;
@@ -319,17 +328,18 @@ impl SmolConnection {
         }
     }
 
-    /// Makes smoltcp send bytes again that were unanswered for too long, and asks about a window
-    /// that stays closed.
+    /// Makes smoltcp send the first unacknowledged segment again if its acknowledgement is overdue.
+    /// Asks the peer for its window if it stays too small.
     pub(super) fn probe_if_due(&mut self, now: Instant) {
         let due = |this: &Self| this.recovers_at().is_some_and(|at| at <= now);
         if !due(self) {
             return;
         }
-        // Perhaps this process did not run for a while, and the answer is here.
+        // The process may not have run for a while, so the acknowledgement may have arrived
+        // already.
         self.stack.poll();
         self.take_in(now);
-        // While the link accepts nothing, the peer has received nothing to answer.
+        // While the link is full, the peer has not received the bytes that it would acknowledge.
         if !due(self) || self.device.hold_back_if_full() {
             return;
         }
@@ -349,7 +359,8 @@ impl SmolConnection {
         }
     }
 
-    /// Records what smoltcp sent, and returns the time for [`Self::probe_if_due`].
+    /// Records the progress of the stream. Returns the time at which [`Self::probe_if_due`] has to
+    /// run.
     pub(super) fn schedule_probe(&mut self, now: Instant) -> Option<Instant> {
         if !self.stack.settings.early_recovery {
             return None;
@@ -372,7 +383,7 @@ impl SmolConnection {
         }
         let delay = self.stack.settings.peer_ack_delay;
         let probe = (self.recovery).probe_at(self.stream(), self.segment_octets(), delay);
-        // smoltcp's timer counts as well, because recovery has to notice when it fires.
+        // The time of smoltcp's timer is included, because recovery has to notice that it fired.
         let timer = self.recovery.since.map(|since| since + TIMER.into());
         probe.into_iter().chain(timer).min()
     }

@@ -1,4 +1,4 @@
-//! Hands bytes to smoltcp, and computes how large its segments may be.
+//! Hands bytes to smoltcp, and computes the size of segments.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -13,13 +13,13 @@ use crate::smol::burst::{BURST_MTU, bursts_with};
 use crate::smol::settings::MIN_IPV6_MTU;
 use crate::{Piece, SendHints};
 
-/// MSS that smoltcp assumes if the peer names none, and the smallest that it uses.
+/// MSS that smoltcp assumes if the peer's SYN has none.
 const DEFAULT_MSS: usize = 536;
 const MIN_MSS: usize = 48;
 const TCP_HEADER: usize = 20;
 
 /// Smallest MTU that is assumed for an IPv4 path. Packets of this size reach every host (RFC 791
-/// section 3.2), in fragments if necessary, which the device then allows.
+/// section 3.2). If the path's MTU is smaller, the device allows routers to fragment them.
 const LEAST_IPV4_MTU: usize = 576;
 
 /// Size of the headers of a data segment, in bytes.
@@ -28,8 +28,9 @@ pub(super) fn headers(local: IpAddr) -> usize {
 }
 
 impl SmolConnection {
-    /// Number of bytes of the stream that a segment may carry now. smoltcp does not report it, so
-    /// it is computed as the MTU of the path less the headers (5044-5.1-02).
+    /// Number of stream bytes that a segment may carry now. smoltcp does not report it, so it is
+    /// computed: the MTU of the path less the headers, but no more than the peer's MSS
+    /// (5044-5.1-02).
     pub(super) fn segment_octets(&self) -> usize {
         let ours = self.mtu() - headers(self.key.local.ip());
         // As in smoltcp, an MSS of 0 counts as none. No option takes room in a data segment:
@@ -42,8 +43,8 @@ impl SmolConnection {
         ours.min(peer)
     }
 
-    /// Number of bytes in smoltcp's largest segment. On a link that cuts segments, it becomes more
-    /// than one segment on the wire.
+    /// Number of bytes in smoltcp's largest segment. On a link that cuts bursts, this may be
+    /// several segments on the wire.
     pub(super) fn full_octets(&self) -> usize {
         let wire = self.segment_octets();
         if !self.stack.settings.bursts {
@@ -57,16 +58,16 @@ impl SmolConnection {
         }
     }
 
-    /// Follows a change of the path's MTU. smoltcp reads the MTU when an interface is created, and
-    /// an interface here holds no other lasting state. So a new one is made when the link learned
-    /// of another MTU. Larger segments that were lost because of it are sent again in smaller ones
-    /// when TCP's timer fires.
+    /// Adapts to a change of the path's MTU. smoltcp reads the MTU only when an interface is
+    /// created, so a changed MTU requires a new interface. No other state is lost with the old one.
+    /// Segments that were too large for the path are lost. When TCP's timer fires, their bytes are
+    /// sent again in smaller segments.
     pub(super) fn follow_path_mtu(&mut self, now: Instant) {
         let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
         self.device.set_path_mtu(path);
         if self.stack.settings.bursts {
-            // Links that cut segments are given the limit, also for retransmissions that precede
-            // new bytes.
+            // The limit has to hold for retransmissions too, which may be sent before new bytes are
+            // handed over.
             self.device.limit_cut(self.segment_octets());
             return;
         }
@@ -82,7 +83,7 @@ impl SmolConnection {
         }
     }
 
-    /// Largest IP packet that may be sent now.
+    /// Size in bytes of the largest IP packet that may be sent now.
     fn mtu(&self) -> usize {
         let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
         let least = if self.key.local.is_ipv4() {
@@ -93,7 +94,8 @@ impl SmolConnection {
         self.stack.settings.mtu.min(path.max(least))
     }
 
-    /// Room for the next segment, or `None` if anything before it is unsent.
+    /// Returns the limits for the next segment, or `None` if earlier bytes are unsent or the link
+    /// is full.
     fn room(&mut self, emss: usize, burst: usize) -> Option<Room> {
         if self.device.hold_back_if_full() || self.is_at_edge() {
             return None;
@@ -101,8 +103,8 @@ impl SmolConnection {
         let socket = self.socket();
         let in_flight = socket.send_queue();
         let window = self.device.peer.window;
-        // smoltcp was polled until it had nothing more to send, so everything the window allows is
-        // sent.
+        // smoltcp was polled until it had nothing more to send. If the window covers all bytes of
+        // the send buffer, all of them were sent.
         (in_flight <= window).then(|| Room {
             in_flight,
             window,
@@ -113,7 +115,8 @@ impl SmolConnection {
         })
     }
 
-    /// Returns true if acknowledgements should first make room for half a burst, as with FPDUs.
+    /// Returns true if the send buffer should first drain until it has room for half a burst, so
+    /// that bursts do not become short.
     fn waits_for_room(&self) -> bool {
         let half = self.full_octets() / 2;
         let socket = self.socket();
@@ -177,7 +180,7 @@ impl SmolConnection {
             self.aligner.taken(&mut offer, count);
             self.send_one(count, now);
             if !self.device.all_sent_once(self.handed) {
-                // A retransmission was sent before it.
+                // smoltcp sent a retransmission instead. The segment follows now.
                 self.send_out(now);
             }
         }
@@ -185,7 +188,7 @@ impl SmolConnection {
         taken
     }
 
-    /// Makes smoltcp send the segment that was just handed over.
+    /// Lets smoltcp send the segment that was just handed over.
     fn send_one(&mut self, octets: usize, now: Instant) {
         let before = self.socket().state();
         self.set_segment_mode(true);
@@ -195,7 +198,8 @@ impl SmolConnection {
     }
 
     /// Copies at most `limit` bytes of the pieces into the send buffer, as far as there is room.
-    /// `position` is the number of whole pieces copied before, and the offset in the next one.
+    /// Returns the number of bytes copied. `position` holds the number of pieces copied completely,
+    /// and the offset in the next piece; it is updated.
     fn fill(&mut self, pieces: &[Piece<'_>], position: &mut (usize, usize), limit: usize) -> usize {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
         let mut total = 0;

@@ -1,4 +1,4 @@
-//! Stages of a connection, as its owner sees them.
+//! Stages of a connection in user space, and the events that change them.
 
 use std::net::SocketAddr;
 
@@ -23,9 +23,9 @@ use crate::LlpError;
 pub(super) enum Stage {
     /// The handshake is in progress.
     Handshake,
-    /// The connection stands, or is being closed in order.
+    /// The connection is established, or a graceful close is in progress.
     Open,
-    /// Both FINs were acknowledged; nothing is left to do.
+    /// The connection was closed gracefully: both sides have sent and acknowledged everything.
     Finished,
     /// Neither direction works. Later calls return this error.
     Failed(LlpError),
@@ -36,7 +36,7 @@ pub(super) enum Stage {
 pub(super) enum Event {
     /// The handshake of smoltcp's socket is complete.
     Stands,
-    /// smoltcp closed the socket, and nothing was left to do.
+    /// smoltcp closed the socket after a graceful close.
     ClosedInOrder,
     /// smoltcp closed the socket for this reason.
     Lost(LlpError),
@@ -48,7 +48,7 @@ impl Stage {
     /// Returns the stage after `event`. An event without meaning in this stage changes nothing.
     pub(super) const fn next(self, event: Event) -> Self {
         match (self, event) {
-            // The owner caused this end, so it replaces any earlier error.
+            // The owner ended the connection, so its error replaces any earlier one.
             (_, Event::Aborted(error)) => Stage::Failed(error),
             (Stage::Handshake, Event::Stands) => Stage::Open,
             (Stage::Handshake | Stage::Open, Event::ClosedInOrder) => Stage::Finished,
@@ -70,7 +70,8 @@ pub(super) enum Cause {
 }
 
 impl Event {
-    /// Event that corresponds to a change of smoltcp's state from `before` to `after`, if any.
+    /// Returns the event that corresponds to a change of smoltcp's state from `before` to `after`,
+    /// if any. `all_sent` is true if smoltcp's send buffer is empty.
     pub(super) fn of(
         (before, after): (State, State),
         cause: Cause,
@@ -85,11 +86,11 @@ impl Event {
         }
     }
 
-    /// Reason why smoltcp closed a socket that was in the state `before`.
+    /// Returns the event for a socket that smoltcp closed in the state `before`.
     fn ended(before: State, cause: Cause, all_sent: bool, addr: SocketAddr) -> Self {
         match (before, cause) {
             (State::TimeWait, _) => Event::ClosedInOrder,
-            // Either the FIN was acknowledged, or the peer finished and sent a reset.
+            // The peer acknowledged the FIN, or it sent a reset after it had received all bytes.
             (State::LastAck | State::Closing, Cause::Arrival) if all_sent => Event::ClosedInOrder,
             (State::SynSent, Cause::Arrival) => Event::Lost(LlpError::Refused { addr }),
             (_, Cause::Arrival) => Event::Lost(LlpError::Reset { addr }),
@@ -105,7 +106,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     const ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-    // The error of the stage differs from those of the events, so the table shows which is kept.
+    // The stages and the events hold different errors, so that the table shows which one is kept.
     const STAGES: [Stage; 4] = [
         Stage::Handshake,
         Stage::Open,
@@ -132,7 +133,7 @@ mod tests {
         State::TimeWait,
     ];
 
-    /// Name of a stage or event, with the name of its error.
+    /// Returns the name of a stage or event, with the name of its error.
     fn name(value: impl Debug) -> String {
         format!("{value:?}").replace(&format!(" {{ addr: {ADDR} }}"), "")
     }
@@ -159,7 +160,7 @@ mod tests {
         insta::assert_snapshot!(trimmed(&table));
     }
 
-    /// Meaning of the end of a socket in each state, by its cause.
+    /// Prints the event for a socket that closes in each state, for each cause.
     #[test]
     fn socket_state_x_cause() {
         let columns = [
@@ -183,7 +184,7 @@ mod tests {
         insta::assert_snapshot!(trimmed(&table));
     }
 
-    /// If the socket does not close, only its new state matters.
+    /// If the socket does not close, the event depends only on the new state.
     #[test]
     fn socket_state_reached() {
         let mut table = String::new();

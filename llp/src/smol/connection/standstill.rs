@@ -1,25 +1,28 @@
-//! Restarts smoltcp in two cases in which it would wait forever.
+//! Restarts smoltcp in two cases in which it would otherwise wait forever.
 //!
-//! When smoltcp 0.14 has to send bytes again, it first stops its timer, and restarts it with the
-//! segment that it sends. If it can send none, no timer runs although bytes are unacknowledged:
-//! * TCP's timer fires while the window is closed. A reordered old segment has closed it again, and
-//!   the acknowledgement that opened it does not arrive a second time.
+//! When smoltcp 0.14 has to send bytes again, it first stops its timer, and restarts it when it
+//! sends a segment. If it cannot send one, no timer runs although bytes are unacknowledged. That
+//! happens in two cases:
+//! * TCP's timer fires while the peer's window is closed because an old segment arrived late and
+//!   closed it again. The acknowledgement that opened the window does not arrive a second time.
 //! * Three duplicate acknowledgements arrive while the inbox of the peer's link is full.
 //!
-//! Then neither end sends anything. So smoltcp is shown the peer's last acknowledgement again, as
-//! if the network had duplicated it. With a closed window, once is enough, and starts the probes.
-//! With an open one, it is repeated until smoltcp retransmits. smoltcp would not retransmit an
-//! unacknowledged FIN alone, so that is done here.
+//! Then neither end sends anything. So the peer's last acknowledgement is replayed to smoltcp, as
+//! if the network had duplicated it. If the window is closed, one replay is enough: smoltcp then
+//! starts to probe the window. If it is open, several replays make smoltcp retransmit. smoltcp
+//! would not retransmit a FIN if nothing else is unacknowledged, so that is done here.
 
 use smoltcp::socket::tcp::State;
 use smoltcp::time::{Duration, Instant};
 
 use super::SmolConnection;
 
-/// Number of equal acknowledgements in a row. smoltcp retransmits at the third that adds nothing.
+/// Number of equal acknowledgements to replay. The first is new to smoltcp, and it retransmits at
+/// the third repetition.
 const REPEATS: usize = 4;
 
-/// Pauses before the FIN is sent again, as in TCP (RFC 6298 sections 2.4 and 2.5).
+/// First pause before the FIN is sent again (RFC 6298 section 2.4). Each pause is twice as long as
+/// the one before, up to `LONGEST_PAUSE` (section 2.5).
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -31,14 +34,15 @@ pub(super) struct FinAgain {
 }
 
 impl SmolConnection {
-    /// Restarts smoltcp if it stands still. Returns true if smoltcp now has something to do.
+    /// Restarts smoltcp if bytes or a FIN are unacknowledged and no timer runs. Returns true if
+    /// smoltcp now has something to do.
     pub(super) fn restart(&mut self, now: Instant) -> bool {
         let socket = self.socket();
         let (state, queued) = (socket.state(), socket.send_queue());
         let closing = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
         let sends = closing || matches!(state, State::Established | State::CloseWait);
         let waits = sends && (closing || queued > 0);
-        // While packets are held back, a signal follows, and then this function runs again.
+        // While packets are held back, a signal will follow, after which this function runs again.
         if !waits || self.device.held_back || self.check_for_timer(now) {
             self.fin_again = None;
             return false;
@@ -51,7 +55,7 @@ impl SmolConnection {
         self.check_for_timer(now)
     }
 
-    /// Shows smoltcp the peer's last acknowledgement again, often enough that its next poll sends
+    /// Replays the peer's last acknowledgement to smoltcp, often enough that its next poll sends
     /// the first unacknowledged segment.
     pub(super) fn replay_last_ack(&mut self, now: Instant) {
         let queued = self.socket().send_queue();
@@ -62,8 +66,8 @@ impl SmolConnection {
         let Some(said) = said else {
             return;
         };
-        // smoltcp counts repetitions, and may have counted beyond the third. A different window
-        // restarts the count.
+        // smoltcp counts repetitions, and may have counted more than three already. An
+        // acknowledgement with a different window restarts the count.
         let mut other = said;
         other.window = if said.window == 1 {
             2
@@ -93,8 +97,8 @@ impl SmolConnection {
         self.fin_again = Some(FinAgain { at, pause });
     }
 
-    /// Returns true if smoltcp has something to do, now or later, apart from its timeout. The
-    /// timeout is cleared during the query.
+    /// Returns true if smoltcp has a packet to send or a timer running, not counting the timeout
+    /// for a silent peer. That timeout is removed during the query.
     fn check_for_timer(&mut self, now: Instant) -> bool {
         let timeout = self.socket().timeout();
         self.socket_mut().set_timeout(None);

@@ -1,4 +1,4 @@
-//! Keep-alive on an idle connection.
+//! Keep-alive probes, and the end of connections to peers that do not acknowledge.
 
 use std::time::Duration;
 
@@ -76,14 +76,14 @@ fn a_peer_that_never_sent_anything_is_asked_too() {
     let before = scene.packets();
     scene.client.drive();
     let answers = scene.packets();
-    // An answer, and a probe by the client.
+    // The client's answer to the server's probe, and the client's own probe.
     assert_eq!((before.len(), answers.len()), (0, 2));
 }
 
 #[test]
 fn a_question_while_octets_are_not_acknowledged_is_no_data_and_its_answer_a_sign_of_life() {
     let mut scene = watched(false);
-    // Segments with data are lost, others arrive.
+    // The link drops segments with data and delivers others.
     scene.limit.store(40, std::sync::atomic::Ordering::Relaxed);
     let taken = scene
         .client
@@ -101,7 +101,7 @@ fn a_question_while_octets_are_not_acknowledged_is_no_data_and_its_answer_a_sign
                 }
             }
         }
-        // Longer than the keep-alive waits for a silent peer.
+        // The connection lives longer than the keep-alive would wait for a silent peer.
         assert_eq!(scene.client.try_recv(&mut [0; 9]), Ok(Recv::WouldBlock));
         assert_eq!(scene.received(), 0);
     }

@@ -1,5 +1,5 @@
-//! A segment that is held because smoltcp's first congestion window, of 2048 bytes, has no room for
-//! it.
+//! Segments that are held back because smoltcp's congestion window (2048 bytes at first) has no
+//! room for them.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{Llp, LlpError, Piece, Recv, SendHints};
 const FPDU: usize = 1000;
 
 impl Scene {
-    /// Offers `count` FPDUs from number `from` on. Returns how many were taken.
+    /// Offers `count` FPDUs, beginning with number `from`. Returns the number of FPDUs accepted.
     fn offer(&mut self, from: usize, count: usize) -> usize {
         let octets = vec![7; FPDU * count];
         let ends: Vec<u64> = (1..=from + count).map(|end| (end * FPDU) as u64).collect();
@@ -25,7 +25,7 @@ impl Scene {
     }
 }
 
-/// Returns a scene with two FPDUs in flight, and the third held.
+/// Returns a scene with two FPDUs in flight and a third one held back.
 fn held(v6: bool) -> Scene {
     let mut scene = Scene::with(v6, Congestion::Reno);
     assert_eq!(scene.offer(0, 9), 3);
@@ -86,8 +86,8 @@ fn a_held_segment_that_has_become_too_large_for_the_path_goes_out_in_parts() {
     assert_eq!(scene.received(), FPDU);
 }
 
-/// The congestion window results from some round trips of `burst` FPDUs each. Everything that it
-/// admits is lost; the held segment was never sent.
+/// The congestion window grows in some round trips of `burst` FPDUs each. Then all segments that it
+/// allows are lost, while the segment that is held back was never sent.
 #[test]
 fn what_is_sent_again_fills_segments_whatever_is_held() {
     for (rounds, burst) in (1..12).flat_map(|rounds| [(rounds, 5), (rounds, 7), (rounds, 30)]) {

@@ -1,4 +1,4 @@
-//! Detection of losses, and times of probes.
+//! Detection of losses, and the times at which probes are sent.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn stream(acknowledged: u64, left: u64) -> Stream {
     Stream { acknowledged, left }
 }
 
-/// After a handshake of 10 ms, with ten segments sent at time 0.
+/// Returns the state after a handshake of 10 ms, with ten segments sent at time 0.
 fn with_ten() -> Recovery {
     let mut recovery = Recovery::new(at(-10));
     recovery.stands(at(0));
@@ -85,7 +85,7 @@ fn a_probe_comes_after_two_round_trips_and_then_ever_later() {
     let mut now = 0;
     for pause in [30, 60, 120, 240, 480] {
         let due = recovery.probe_at(stream(0, 10_000), SEGMENT, Duration::ZERO);
-        // 10 ms, and four times its variance of 5 ms.
+        // The first pause is the round trip of 10 ms plus four times its variance of 5 ms.
         assert_eq!(due, Some(at(now + pause)));
         let early = at(now + pause - 1);
         assert!(!recovery.begin_probe_if_due(stream(0, 10_000), SEGMENT, Duration::ZERO, early));

@@ -1,4 +1,5 @@
-//! A path with a smaller MTU than the link's, and a queue of the link that others fill.
+//! Sending over a path with a smaller MTU than the link's, and over a link whose queue other
+//! connections fill.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +22,7 @@ use crate::smol::settings::{Congestion, StackSettings};
 use crate::smol::stack::{Link, Route, Stack};
 use crate::{Llp, LlpListener, Recv};
 
-/// Number of packets that stay in a shared queue.
+/// Number of packets that always stay in the queue of a shared link.
 const IN_QUEUE: usize = 4;
 
 pub(crate) struct Manual(Instant, pub(crate) Mutex<Duration>);
@@ -32,11 +33,10 @@ impl Clock for Manual {
     }
 }
 
-/// A link that drops packets larger than `limit`, and records all packets.
+/// A link that drops packets larger than `limit`, and records all packets in `sent`.
 struct Narrow {
-    /// Another connection fills the queue whenever this one has found room in it, and afterwards
-    /// the queue is emptied. The last packets stay in the queue, so some bytes are always in
-    /// flight.
+    /// Simulates another connection that shares the queue. The queue is full at every second query,
+    /// and it always keeps the last [`IN_QUEUE`] packets, so that some bytes are always in flight.
     shared: Arc<AtomicBool>,
     full: AtomicBool,
     queue: Mutex<VecDeque<Packet>>,
@@ -209,12 +209,12 @@ impl Scene {
         sum
     }
 
-    /// Packets that the client sent since the last call.
+    /// Takes the packets that the client has sent since the last call.
     pub(crate) fn packets(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut *self.sent.lock())
     }
 
-    /// Packets with data that the client sent since the last call.
+    /// Takes the packets that the client has sent since the last call. Returns those with data.
     fn data_packets(&self) -> Vec<Vec<u8>> {
         let mut sent = self.packets();
         sent.retain(|packet| Segment::parse(packet).unwrap().payload > 0);
