@@ -1,4 +1,4 @@
-//! Addresses of the host, and the next hop of packets to others.
+//! Addresses of the host, and the choice of next hops and source addresses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,16 +10,16 @@ use crate::smol::MIN_IPV6_MTU;
 /// Prefix length of link-local addresses.
 const LINK_LOCAL_PREFIX: u8 = 64;
 
-/// Addresses and routes of a host, which never change.
+/// Addresses and routes of a host. They never change.
 pub(super) struct Addresses {
     own: Vec<(IpAddr, u8)>,
     gateways: Vec<IpAddr>,
     mac: Mac,
-    /// Multicast groups of the host.
+    /// MAC addresses of the host's multicast groups.
     groups: Vec<Mac>,
 }
 
-/// Returns true if the first `prefix` bits are equal.
+/// Returns true if the first `prefix` bits of both addresses are equal.
 fn same_network(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => {
@@ -34,10 +34,10 @@ fn same_network(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
     }
 }
 
-/// Returns true if `addr` stands for all hosts of its network, or for the network itself (RFC 1122
-/// section 3.2.1.3).
+/// Returns true if `addr` is the broadcast address of its network, or the address of the network
+/// itself (RFC 1122 section 3.2.1.3).
 fn is_network(addr: Ipv4Addr, prefix: u8) -> bool {
-    // With 31 bits and more, all addresses are hosts (RFC 3021).
+    // With a prefix of 31 bits or more, every address is a host address (RFC 3021).
     let Some(host) = u32::MAX.checked_shr(prefix.into()).filter(|_| prefix < 31) else {
         return false;
     };
@@ -109,7 +109,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// All addresses of the host, with a link-local one if it has IPv6.
+    /// Returns all addresses of the host, including a link-local one if it has IPv6.
     pub(super) fn all(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.own.iter().map(|(addr, _)| *addr)
     }
@@ -128,7 +128,8 @@ impl Addresses {
         destination == self.mac || destination == BROADCAST || self.groups.contains(&destination)
     }
 
-    /// Returns true if this address can be a neighbour.
+    /// Returns true if this address can belong to a neighbour: a host in a network of an own
+    /// address.
     pub(super) fn is_on_link(&self, addr: IpAddr) -> bool {
         let on_link = |(own, prefix): &(IpAddr, u8)| {
             let network = matches!(addr, IpAddr::V4(v4) if is_network(v4, *prefix));
@@ -137,13 +138,15 @@ impl Addresses {
         frame::is_host(addr) && self.own.iter().any(on_link)
     }
 
-    /// Neighbour that packets to `to` are sent to.
+    /// Returns the neighbour to which packets for `to` are sent: the destination itself or a
+    /// gateway. `None` if there is no route.
     pub(super) fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
         if self.is_on_link(to) {
             return Some(to);
         }
         let link_local = matches!(to, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        // An address in an own network that is no neighbour is a broadcast address.
+        // An address in an own network that is not a neighbour is the network's or its broadcast
+        // address.
         let ours = |(own, prefix): &(IpAddr, u8)| *prefix > 0 && same_network(*own, to, *prefix);
         if !frame::is_host(to) || link_local || self.own.iter().any(ours) {
             return None;
@@ -152,8 +155,8 @@ impl Addresses {
         self.gateways.iter().find(fits).copied()
     }
 
-    /// Source address for packets to `to`: the own address in its network, else the first of its
-    /// family.
+    /// Returns the source address for packets to `to`: the own address in the same network with the
+    /// longest prefix, otherwise the first own address of the family.
     pub(super) fn source_for(&self, to: IpAddr) -> Option<IpAddr> {
         if self.has(to) {
             return Some(to);

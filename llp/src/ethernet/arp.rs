@@ -1,4 +1,5 @@
-//! ARP (RFC 826), and the corresponding part of neighbour discovery for IPv6 (RFC 4861).
+//! Parses and writes messages of ARP (RFC 826) and of the corresponding part of IPv6 neighbour
+//! discovery (RFC 4861).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,16 +14,18 @@ use super::neighbours::Ask;
 use crate::smol::Packet;
 use crate::wire::HEADER;
 
-/// Hop limit that only packets from this link can have (RFC 4861 section 3.1).
+/// Hop limit of neighbour discovery. A packet with this value was not forwarded, so it is from this
+/// link (RFC 4861 section 3.1).
 const MAX_HOP_LIMIT: u8 = 255;
 
-/// Content of a message about the addresses of hosts.
+/// Content of an ARP or neighbour discovery message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) kind: Kind,
-    /// Address of the sender. `None` in a probe, which asks whether an address is in use.
+    /// IP and MAC address of the sender. `None` in a probe, which asks whether an address is in
+    /// use.
     pub(super) sender: Option<(IpAddr, Mac)>,
-    /// Address that the message asks for.
+    /// Address that a question asks for, or an answer is about.
     pub(super) target: IpAddr,
 }
 
@@ -30,9 +33,9 @@ pub(super) struct Message {
 pub(super) enum Kind {
     Question,
     Answer {
-        /// The answer replaces a known address.
+        /// True if the answer replaces a MAC address that is already known.
         overrides: bool,
-        /// The answer claims to respond to a question.
+        /// True if the answer claims to respond to a question.
         solicited: bool,
     },
 }
@@ -100,7 +103,8 @@ pub(super) fn parse_ndp(packet: &[u8]) -> Option<Message> {
             lladdr,
         } if !target_addr.is_multicast() => {
             let solicited = flags.contains(NdiscNeighborFlags::SOLICITED);
-            // An answer sent to a group cannot be solicited (RFC 4861 section 7.1.2).
+            // An answer to a multicast group must not claim to be solicited (RFC 4861 section
+            // 7.1.2).
             if solicited && ip.dst_addr().is_multicast() {
                 return None;
             }
@@ -118,8 +122,8 @@ pub(super) fn parse_ndp(packet: &[u8]) -> Option<Message> {
     }
 }
 
-/// Writes the question of `ask`, from `source`. Without a source, it only asks whether the address
-/// is in use. Returns the frame header.
+/// Writes the question `ask`, from `source`, into `packet`. Without a source, it is a probe, which
+/// asks whether the address is in use. Returns the frame header.
 pub(super) fn write_question(
     ask: Ask,
     source: Option<IpAddr>,
@@ -163,7 +167,8 @@ pub(super) fn write_question(
     }
 }
 
-/// Writes that the own address `own` is at `mac`: to `to`, which asked, or to all hosts.
+/// Writes an answer into `packet`, which says that the own address `own` is at `mac`. It is
+/// addressed to `to`, or to all hosts if that is `None`. Returns the frame header.
 pub(super) fn write_answer(
     own: IpAddr,
     mac: Mac,

@@ -1,26 +1,27 @@
-//! Counters of frames, mainly of those that were dropped.
+//! Counters of a link, mainly of dropped frames and packets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts since the link was opened.
+/// Counters of an Ethernet link since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkCounters {
-    /// Frames that arrived for another host, or for an unsupported protocol.
+    /// Received frames for another host or of an unsupported protocol.
     pub not_for_us: u64,
-    /// Frames with an invalid header or a wrong checksum.
+    /// Received frames with an invalid header or a wrong checksum.
     pub malformed: u64,
-    /// Fragments of IP packets, which are not reassembled here.
+    /// Received fragments of IP packets, which are not reassembled.
     pub fragments: u64,
     /// Outgoing packets that were dropped because no neighbour was found or a queue was full.
     pub unsent: u64,
     /// Echo requests (pings) that were answered.
     pub echoes: u64,
-    /// ICMP messages that match no connection, or none of its segments in flight.
+    /// Received ICMP errors that match no connection, or no segment that a connection has in
+    /// flight.
     pub strange_reports: u64,
 }
 
-/// The same counters, shared by threads.
+/// The counters of [`LinkCounters`] as atomics, shared by threads.
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) not_for_us: AtomicU64,

@@ -1,4 +1,4 @@
-//! Events of the link as a whole, and their watchers.
+//! Events of the link as a whole, and the watchers that receive them.
 
 use std::sync::{Arc, Weak};
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::{LlpError, NetworkEvent, NetworkWatcher};
 
-/// Delivers each event once to each watcher, even if it happened before.
+/// Delivers each event once to each watcher, including events before the watcher was added.
 #[derive(Default)]
 pub(super) struct Events {
     state: Mutex<State>,
@@ -19,7 +19,8 @@ struct State {
     watchers: Vec<Weak<dyn NetworkWatcher>>,
 }
 
-/// Returns true if both events report the same thing. The other host of a conflict may differ.
+/// Returns true if both events report the same condition. Conflicts about one address are the same
+/// condition even if the other host differs.
 fn same(a: NetworkEvent, b: NetworkEvent) -> bool {
     use LlpError::DuplicateAddress as Duplicate;
     use NetworkEvent::AddressConflict as Conflict;

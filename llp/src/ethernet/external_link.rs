@@ -12,20 +12,20 @@ use crate::LlpError;
 use crate::smol::{Left, Packet, Signal};
 use crate::wire::{HEADER, MAX_MTU, Received, Wire};
 
-/// Carries the frames of one host. It hands frames for a host to [`EthernetNetwork::deliver`], but
-/// not from within [`carry`](Self::carry). It may also lose, delay or damage them.
+/// Carries the frames of one host. It may lose, delay or damage them. It passes frames for a host
+/// to that host's [`EthernetNetwork::deliver`], but not from within [`carry`](Self::carry).
 pub trait FrameCarrier: Send + Sync {
-    /// Takes a frame that the host sends: an Ethernet II header and a packet.
+    /// Accepts a frame that the host sends: an Ethernet II header and a packet.
     fn carry(&self, frame: &[u8]);
 }
 
 impl EthernetNetwork {
-    /// Creates a host on an Ethernet whose frames `carrier` takes. It has no thread. Its timers,
-    /// including those of ARP and NDP, follow [`LinkSettings::clock`], and the carrier has to call
-    /// [`turn`](Self::turn).
+    /// Creates a host on an Ethernet whose frames `carrier` carries. The host has no thread. Its
+    /// timers use [`LinkSettings::clock`], and the owner has to call [`turn`](Self::turn) for the
+    /// timers of ARP and NDP.
     ///
     /// # Errors
-    /// [`LlpError::Misuse`] if a setting is out of range, and a lack of descriptors.
+    /// [`LlpError::Misuse`] if a setting is out of range, and errors for a lack of descriptors.
     pub fn with_carrier(
         settings: &LinkSettings,
         mac: [u8; 6],
@@ -45,16 +45,16 @@ impl EthernetNetwork {
         )
     }
 
-    /// Processes a frame that arrives. A frame shorter than its header is dropped, and so is one
-    /// delivered from within [`FrameCarrier::carry`].
+    /// Processes a received frame. A frame that is shorter than an Ethernet header, or is delivered
+    /// from within [`FrameCarrier::carry`], is dropped.
     pub fn deliver(&self, frame: &[u8]) {
         if let Some((header, packet)) = frame.split_first_chunk::<HEADER>() {
             self.shared.deliver(&self.stack, header, packet);
         }
     }
 
-    /// Runs the timers of the link: neighbours are asked again or given up, addresses are
-    /// announced. Returns the time of the next one. Only for a host made by
+    /// Runs the timers of the link: repeats questions for neighbours or gives up on them, and
+    /// announces addresses. Returns the time of the next timer. Only for a host made by
     /// [`with_carrier`](Self::with_carrier).
     pub fn turn(&self) -> Option<Instant> {
         let now = self.shared.clock.now();
@@ -74,7 +74,8 @@ impl EthernetNetwork {
     }
 }
 
-/// Wire that hands frames to a carrier. It never receives, because frames are delivered directly.
+/// Wire that passes frames to a carrier. It never receives, because the carrier delivers frames
+/// directly to the link.
 struct ExternalWire {
     carrier: Arc<dyn FrameCarrier>,
     mac: Mac,

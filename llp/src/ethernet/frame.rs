@@ -29,7 +29,7 @@ impl EtherType {
         }
     }
 
-    /// Payload type of IP packets to `addr`.
+    /// Returns the payload type of IP packets to `addr`.
     pub(super) const fn of(addr: IpAddr) -> Self {
         match addr {
             IpAddr::V4(_) => Self::Ipv4,
@@ -47,7 +47,8 @@ pub(super) fn header(destination: Mac, source: Mac, kind: EtherType) -> [u8; HEA
     header
 }
 
-/// Destination, source and payload type of a frame; the type is `None` if it is unsupported.
+/// Returns destination, source and payload type of a frame. The type is `None` if it is
+/// unsupported.
 pub(super) fn parse(header: &[u8; HEADER]) -> (Mac, Mac, Option<EtherType>) {
     let (mut destination, mut source) = ([0; 6], [0; 6]);
     destination.copy_from_slice(&header[..6]);
@@ -58,25 +59,25 @@ pub(super) fn parse(header: &[u8; HEADER]) -> (Mac, Mac, Option<EtherType>) {
     (destination, source, kind)
 }
 
-/// Returns true for the address of a single station: neither a group nor zero.
+/// Returns true if the address belongs to a single station: it is neither a group address nor zero.
 pub(super) fn is_station(mac: Mac) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }
 
-/// MAC address of an IPv6 multicast group (RFC 2464 section 7).
+/// Returns the MAC address of an IPv6 multicast group (RFC 2464 section 7).
 pub(super) fn group(addr: Ipv6Addr) -> Mac {
     let [.., a, b, c, d] = addr.octets();
     [0x33, 0x33, a, b, c, d]
 }
 
-/// Group that solicitations for `addr` are sent to (RFC 4291 section 2.7.1).
+/// Returns the group to which solicitations for `addr` are sent (RFC 4291 section 2.7.1).
 pub(super) fn solicited_node(addr: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = addr.octets();
     let [high, low] = [0xff00 | u16::from(a), u16::from_be_bytes([b, c])];
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, high, low)
 }
 
-/// Link-local address of a station (RFC 4291 appendix A).
+/// Returns the link-local address of a station (RFC 4291 appendix A).
 pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
     let word = |high, low| u16::from_be_bytes([high, low]);
@@ -92,7 +93,7 @@ pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
     )
 }
 
-/// Returns true if this can be the address of a single other host.
+/// Returns true if the address can belong to a single host on a network.
 pub(super) fn is_host(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(v4) => {
@@ -105,7 +106,7 @@ pub(super) fn is_host(addr: IpAddr) -> bool {
     }
 }
 
-/// 240.0.0.0/4, including the limited broadcast, and 0.0.0.0/8.
+/// Returns true for 0.0.0.0/8 and 240.0.0.0/4, which includes the limited broadcast address.
 fn is_reserved(addr: Ipv4Addr) -> bool {
     let first = addr.octets()[0];
     first >= 240 || first == 0

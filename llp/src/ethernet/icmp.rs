@@ -1,4 +1,4 @@
-//! ICMP and ICMPv6: answers echo requests, and reads reports of routers and hosts about
+//! ICMP and ICMPv6: answers echo requests, and parses errors that routers and hosts report about
 //! connections.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,7 +9,7 @@ use smoltcp::wire::{
 
 use crate::smol::FlowKey;
 
-/// TTL and hop limit of answers.
+/// TTL or hop limit of answers.
 const HOP_LIMIT: u8 = 64;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
@@ -18,28 +18,30 @@ const TCP: u8 = 6;
 /// Error that a router or host reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Report {
-    /// IP packets longer than this do not pass.
+    /// IP packets longer than this number of bytes do not pass the path.
     TooBig(usize),
-    /// There is no route, or none that is permitted.
+    /// There is no route to the host, or the path does not permit the packet.
     Unreachable,
     /// The host exists and refuses the packet.
     Refused,
 }
 
-/// Segment that a report is about.
+/// Identification of the segment that caused a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Quote {
     pub(super) key: FlowKey,
     pub(super) seq: u32,
 }
 
-/// Turns an ICMP echo request into its answer. Returns false if the packet is no such request.
+/// Turns an ICMP echo request into its answer in place. Returns false if the packet is not such a
+/// request.
 pub(super) fn answer_echo_v4(packet: &mut [u8]) -> bool {
     let Ok(mut ip) = Ipv4Packet::new_checked(packet) else {
         return false;
     };
     let (source, destination) = (ip.src_addr(), ip.dst_addr());
-    // A source route in the options is not followed back.
+    // Packets with IP options are not answered, because the answer would have to reverse a source
+    // route.
     if usize::from(ip.header_len()) != IPV4_HEADER {
         return false;
     }
@@ -61,7 +63,7 @@ pub(super) fn answer_echo_v4(packet: &mut [u8]) -> bool {
     true
 }
 
-/// As [`answer_echo_v4`], for ICMPv6.
+/// Does the same as [`answer_echo_v4`], for ICMPv6.
 pub(super) fn answer_echo_v6(packet: &mut [u8]) -> bool {
     let Ok(mut ip) = Ipv6Packet::new_checked(packet) else {
         return false;
@@ -99,7 +101,7 @@ pub(super) fn report_v4(message: &[u8]) -> Option<(Report, Quote)> {
     Some((report, quote_v4(message.get(8..)?)?))
 }
 
-/// As [`report_v4`], for ICMPv6.
+/// Does the same as [`report_v4`], for ICMPv6.
 pub(super) fn report_v6(
     message: &[u8],
     source: Ipv6Addr,
@@ -120,7 +122,8 @@ pub(super) fn report_v6(
     Some((report, quote_v6(message.get(8..)?)?))
 }
 
-/// Parses the quoted beginning of an IPv4 packet of this host. Its end may be missing.
+/// Parses the beginning of an IPv4 packet of this host, as an ICMP error quotes it. Its end may be
+/// missing.
 fn quote_v4(packet: &[u8]) -> Option<Quote> {
     let first = *packet.first()?;
     let header = usize::from(first & 0xf) * 4;
@@ -132,7 +135,8 @@ fn quote_v4(packet: &[u8]) -> Option<Quote> {
     quote((addr(12)?, addr(16)?), packet.get(header..)?)
 }
 
-/// As [`quote_v4`], for IPv6 without extension headers, which this host never sends.
+/// Does the same as [`quote_v4`], for IPv6. Extension headers are not parsed, because this host
+/// never sends them.
 fn quote_v6(packet: &[u8]) -> Option<Quote> {
     if packet.first()? >> 4 != 6 || *packet.get(6)? != TCP {
         return None;
@@ -164,7 +168,7 @@ fn double_word(octets: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(four))
 }
 
-/// Sequence number after an outgoing TCP segment, in an IP packet without options.
+/// Returns the sequence number after an outgoing TCP segment. The IP packet must have no options.
 pub(super) fn end_of_segment(packet: &[u8]) -> Option<u32> {
     let at = match packet.first()? >> 4 {
         4 => IPV4_HEADER,

@@ -29,22 +29,22 @@ use crate::{LlpError, NetworkEvent};
 /// State shared by the connections of a host and the thread of its link.
 ///
 /// # Locks
-/// `receiver` is only locked with `try_lock`, so it comes before all others. While `neighbours` is
-/// locked, only the queue of `out` and that of an inbox may be locked. No call of the wire is made
-/// while either of them is locked.
+/// `receiver` is locked only by `try_lock`, and before all others. While `neighbours` is locked,
+/// only the queue of `out` or the queue of an inbox may be locked. No call of the wire is made
+/// while `neighbours` or one of these queues is locked.
 pub(super) struct Shared {
     pub(super) wire: Box<dyn Wire>,
-    /// The wire cuts segments and completes checksums.
+    /// True if the wire cuts segments and completes checksums.
     pub(super) offloads: bool,
     pub(super) addresses: Addresses,
     pub(super) pool: Arc<Pool>,
     pub(super) tap: Option<Interface>,
     pub(super) mtu: usize,
-    /// Faults of arriving packets.
+    /// Faults to inject into received packets.
     pub(super) faults: Option<Arc<FaultInjector>>,
     pub(super) receiver: Mutex<Receiver>,
     neighbours: Mutex<Neighbours>,
-    /// Number of neighbours that are being looked for; a hint that saves the lock.
+    /// Number of neighbours whose MAC address is not known yet. This hint saves taking the lock.
     incomplete: AtomicUsize,
     pub(super) out: OutQueue,
     pub(super) events: Events,
@@ -53,12 +53,13 @@ pub(super) struct Shared {
     pub(super) wake: Signal,
     pub(super) stop: AtomicBool,
     pub(super) down: AtomicBool,
-    /// Time at which the owner of a connection last took in frames, in nanoseconds since `origin`.
+    /// Time at which the owner of a connection last received frames from the wire, in nanoseconds
+    /// since `origin`.
     pub(super) polled_at: AtomicU64,
     pub(super) origin: Instant,
-    /// Clock of the timers: the machine's clock if the link has a thread.
+    /// Clock for the timers. It is the system's clock if the link has a thread.
     pub(super) clock: Arc<dyn Clock>,
-    /// Time of the announcement of the addresses, until it was made.
+    /// Time at which the addresses will be announced. `None` after the announcement.
     announce_at: Mutex<Option<Instant>>,
     stack: OnceLock<Weak<Stack>>,
 }
@@ -66,7 +67,7 @@ pub(super) struct Shared {
 /// Time between the probe for an address and its announcement.
 const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
 
-/// Parts of a [`Shared`].
+/// Arguments of [`Shared::new`].
 pub(super) struct Parts {
     pub(super) wire: Box<dyn Wire>,
     pub(super) addresses: Addresses,
@@ -120,7 +121,7 @@ impl Shared {
 
     /// Sets the stack of the link.
     pub(super) fn set_stack(&self, stack: &Arc<Stack>) {
-        // The link was made for this stack, and this is called once.
+        // `set` succeeds because this method is called only once.
         let _ = self.stack.set(Arc::downgrade(stack));
         self.wake.raise();
     }
@@ -137,7 +138,7 @@ impl Shared {
         self.down.load(Ordering::Acquire)
     }
 
-    /// Records that the wire is gone.
+    /// Records that the wire has failed, ends all connections and reports the event.
     pub(super) fn fail(&self, error: LlpError) {
         let error = match error {
             LlpError::Io { op: why, errno } => LlpError::LinkDown { why, errno },
@@ -178,7 +179,7 @@ impl Shared {
         }
         if let Some(ask) = ask {
             self.ask(ask);
-            // If no answer arrives, the thread has to ask again.
+            // The thread has to repeat the question if no answer arrives.
             self.wake.raise();
         }
     }
@@ -193,7 +194,7 @@ impl Shared {
         self.pool.give_one(packet);
     }
 
-    /// Asks for a neighbour.
+    /// Sends a question for the MAC address of a neighbour.
     fn ask(&self, ask: Ask) {
         let mut packet = self.pool.take_one();
         let source = self.addresses.source_for(ask.addr);
@@ -201,14 +202,14 @@ impl Shared {
         self.put(&header, packet);
     }
 
-    /// Announces the own address `own` to all hosts, or sends it to `to`, which asked.
+    /// Announces the own address `own` to all hosts, or answers the question of `to`.
     pub(super) fn answer(&self, own: IpAddr, to: Option<(IpAddr, Mac)>) {
         let mut packet = self.pool.take_one();
         let header = arp::write_answer(own, self.mac(), to, &mut packet);
         self.put(&header, packet);
     }
 
-    /// Asks whether other hosts have the own addresses.
+    /// Sends probes, which ask whether other hosts use the own addresses.
     pub(super) fn probe(&self) {
         for own in self.addresses.all() {
             let mut packet = self.pool.take_one();
@@ -221,7 +222,8 @@ impl Shared {
         }
     }
 
-    /// Announces the addresses if it is time. Returns the time if it is in the future.
+    /// Announces the addresses if the announcement is due. Returns its time if it is still in the
+    /// future.
     pub(super) fn announce_if_due(&self, now: Instant) -> Option<Instant> {
         let due = {
             let mut at = self.announce_at.lock();
@@ -261,7 +263,7 @@ impl Shared {
 
     fn sent(&self, header: &[u8; HEADER], mut packet: Packet) {
         if let Some(tap) = &self.tap {
-            // The record shows complete checksums, as on a cable, and uncut segments.
+            // The record shows complete checksums, as on a cable, but segments before they are cut.
             packet.complete();
             tap.packet(Direction::Outbound, &[header, packet.octets()]);
         }
@@ -279,7 +281,7 @@ impl Shared {
         }
     }
 
-    /// Records the MAC address of `addr`, and sends the packets that waited for it.
+    /// Records that `addr` has the MAC address `mac`, and sends the packets that waited for it.
     pub(super) fn hear(&self, addr: IpAddr, mac: Mac, claim: Claim) {
         if !self.addresses.is_on_link(addr) || !frame::is_station(mac) {
             return;
@@ -291,8 +293,8 @@ impl Shared {
                 return;
             };
             self.count_incomplete(&neighbours);
-            // They enter the queue before any sender sees the neighbour as known, to keep the
-            // order.
+            // To keep the order, these packets enter the queue while `neighbours` is locked, before
+            // other packets can be sent to this neighbour.
             for packet in released.packets {
                 if let Some(packet) = self.out.push(header, packet) {
                     self.drop_unsent(packet);
@@ -325,8 +327,8 @@ impl Shared {
         }
     }
 
-    /// Handles a neighbour that does not answer. Connection attempts fail, connections that stand
-    /// continue to try.
+    /// Handles a neighbour that does not answer. Connection attempts through it fail. Established
+    /// connections continue to retransmit.
     fn unreachable(&self, hop: IpAddr, released: Released) {
         tracing::debug!(%hop, "no answer from this neighbour");
         for packet in released.packets {
@@ -343,19 +345,19 @@ impl Shared {
         }
     }
 
-    /// Time at which [`tick`](Self::tick) has something to do.
+    /// Returns the time at which [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.neighbours.lock().deadline()
     }
 
-    /// Nanoseconds since `origin`; never 0.
+    /// Returns the nanoseconds since `origin`, at least 1.
     pub(super) fn nanos(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.origin).as_nanos();
         u64::try_from(since).unwrap_or(u64::MAX).max(1)
     }
 }
 
-/// Destination of an outgoing IP packet.
+/// Returns the destination address of an outgoing IP packet.
 fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         4 => {
@@ -369,16 +371,16 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Link of one stack, with its thread if it has one.
+/// Link of one stack, and the owner of the link's thread.
 pub(super) struct EthernetLink {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Process that has the thread.
+    /// Id of the process that created the link.
     process: u32,
 }
 
 impl EthernetLink {
-    /// Starts the thread.
+    /// Creates a link and starts its thread.
     pub(super) fn start(shared: &Arc<Shared>) -> Result<Self, LlpError> {
         let thread = thread::start(Arc::clone(shared))?;
         Ok(Self {
@@ -388,7 +390,7 @@ impl EthernetLink {
         })
     }
 
-    /// Creates a link without a thread. Its carrier delivers frames and runs its timers.
+    /// Creates a link without a thread. The carrier delivers its frames and runs its timers.
     pub(super) fn without_thread(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -457,14 +459,14 @@ impl Link for EthernetLink {
 
     fn close(&self) {
         if self.process != std::process::id() {
-            // In the child of a fork, the thread and the descriptor that wakes it belong to the
-            // parent.
+            // In the child of a fork, the thread and its wake-up descriptor belong to the parent.
             return;
         }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.raise();
         let thread = self.thread.lock().take();
-        // The thread itself may get here when it reports a failure of the link.
+        // The thread itself may call this when it reports a failure of the link. It cannot join
+        // itself.
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {

@@ -10,23 +10,23 @@ use super::packet::{Packet, Pool};
 use super::stack::Stack;
 use crate::LlpError;
 
-/// Carries the packets of one host. It may lose, delay, duplicate or damage them. It hands packets
-/// for an in-memory host to [`MemoryNetwork::deliver`], but not from within [`carry`](Self::carry):
-/// no call of that host may be in progress in the same thread.
+/// Carries the packets of one host. It may lose, delay, duplicate or damage them. It passes packets
+/// for a host to that host's [`MemoryNetwork::deliver`], but not from within
+/// [`carry`](Self::carry): no call of that host may be in progress in the same thread.
 pub trait Carrier: Send + Sync {
-    /// Takes an IP packet that the host sends.
+    /// Accepts an IP packet that the host sends.
     fn carry(&self, packet: &[u8]);
     /// Returns true if there is a route to this address.
     fn reaches(&self, to: IpAddr) -> bool;
 }
 
 impl MemoryNetwork {
-    /// Creates a host with the first of the two sets of addresses. `carrier` takes its packets,
-    /// except those to itself.
+    /// Creates a host with the first of the two sets of addresses in `settings`. `carrier` carries
+    /// its packets, except those to itself.
     ///
     /// # Errors
-    /// [`LlpError::Misuse`] if a setting is out of range, and if faults or a capture are set,
-    /// because these are up to the carrier.
+    /// [`LlpError::Misuse`] if a setting is out of range, or if faults or a capture are set, which
+    /// only the carrier can provide.
     pub fn host(settings: &MemorySettings, carrier: Arc<dyn Carrier>) -> Result<Self, LlpError> {
         if settings.faults.is_some() || settings.capture.is_some() {
             return Err(LlpError::Misuse {
@@ -59,7 +59,7 @@ impl MemoryNetwork {
         stack.receive(copy, &mut Route::default());
     }
 
-    /// Limits the packets of all current connections to this length, as after an ICMP message of a
+    /// Limits the packets of all current connections to `mtu` bytes, like an ICMP message from a
     /// router (RFC 1191).
     pub fn limit_mtu(&self, mtu: usize) {
         self.stack().limit_mtu(mtu);
@@ -177,15 +177,15 @@ mod tests {
         assert_eq!((a.connections(), b.connections()), (0, 0));
     }
 
-    /// Found by the simulator: a damaged SYN for a listening port had lost its SYN flag. The answer
-    /// was a reset, and the peer was told that nothing listens.
+    /// Found by the simulator: a SYN for a listening port was damaged and lost its SYN flag. The
+    /// stack answered with a reset, so the connection was refused although a listener existed.
     #[test]
     fn a_damaged_segment_is_neither_answered_nor_a_connection() {
         let ((a, from_a), (b, from_b)) = (host(0), host(1));
         let mut listener = b.listen("192.0.2.2:7174".parse().unwrap(), 4).unwrap();
         let _client = a.connect(None, listener.local_addr()).unwrap();
         let syn = from_a.0.lock().remove(0);
-        // The flags, the sequence number, the port.
+        // Damage to the flags, the sequence number and the port.
         for (at, bits) in [(33, 3), (24, 1), (22, 1)] {
             let mut packet = syn.clone();
             packet[at] ^= bits;

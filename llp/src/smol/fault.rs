@@ -1,4 +1,5 @@
-//! Faults on a link: lost, duplicated, reordered and damaged packets, from a seed.
+//! Injects faults into a link: lost, duplicated, reordered and damaged packets, chosen by a seeded
+//! generator.
 
 use std::mem;
 use std::net::IpAddr;
@@ -12,7 +13,7 @@ use super::stack::{Link, Route, Stack};
 use crate::LlpError;
 use crate::setters::setters;
 
-/// Largest number of packets that overtake one that is held back.
+/// Maximum number of packets that overtake one that is held back.
 const OVERTAKING: u8 = 3;
 
 /// Faults of IP packets on a link, each with its own probability per packet, 0 to 1. The same seed
@@ -26,11 +27,11 @@ pub struct FaultSettings {
     pub loss: f64,
     /// Probability that a packet arrives twice.
     pub duplicate: f64,
-    /// Probability that a packet is held back until 1 to 3 others have passed or were dropped. If
-    /// none follows, it is never delivered, and TCP sends it again.
+    /// Probability that a packet is held back until 1 to 3 later packets have passed or were
+    /// dropped. If none follows, it is never delivered, and TCP sends it again.
     pub reorder: f64,
     /// Probability that one bit of a packet is flipped. TCP's checksum detects every such packet,
-    /// and TCP drops it: checksums are on for a link that corrupts.
+    /// and TCP drops it. Checksums are enabled on a link with this fault.
     pub corrupt: f64,
 }
 
@@ -61,9 +62,9 @@ pub struct FaultCounts {
 /// Origin of a packet that leaves the injector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Came {
-    /// The packet that entered, or its duplicate.
+    /// The packet passed to the injector, or its duplicate.
     Now,
-    /// A packet that was held back.
+    /// A packet that was held back before.
     Earlier,
 }
 
@@ -75,7 +76,7 @@ impl FaultSettings {
             .any(|probability| *probability > 0.0)
     }
 
-    /// Returns an error if a value is no probability. `op` names the operation for the message.
+    /// Returns an error if a value is not a probability. `op` names the operation for the message.
     pub(crate) fn check(&self, op: &'static str) -> Result<(), LlpError> {
         let all = [self.loss, self.duplicate, self.reorder, self.corrupt];
         if all.iter().all(|p| (0.0..=1.0).contains(p)) {
@@ -88,7 +89,8 @@ impl FaultSettings {
     }
 }
 
-/// One direction of a link with faults. Packets are passed on after its lock was released.
+/// Fault injector for one direction of a link. Packets are passed on only after its lock was
+/// released.
 pub(crate) struct FaultInjector(Mutex<Faults>);
 
 struct Faults {
@@ -105,9 +107,11 @@ struct Held {
 }
 
 impl FaultInjector {
-    /// Creates an injector for checked settings. Each direction of a link needs a different number.
+    /// Creates an injector. The settings must have passed [`FaultSettings::check`]. Each direction
+    /// of a link needs a different `direction`.
     pub(crate) fn new(settings: FaultSettings, direction: u64) -> Self {
-        // One generator makes the seed of the other, so similar seeds give different numbers.
+        // The seed is hashed by a first generator, so that similar seeds and directions give
+        // different numbers.
         let seed = fastrand::Rng::with_seed(settings.seed).u64(..);
         Self(Mutex::new(Faults {
             settings,
@@ -117,8 +121,8 @@ impl FaultInjector {
         }))
     }
 
-    /// Takes a packet, and calls `out` for every packet to pass on: this one never, once or twice,
-    /// and held packets that are due.
+    /// Decides the faults of `packet`, and calls `out` for every packet to pass on: this one (not
+    /// at all, once or twice), and held packets that are due.
     pub(crate) fn pass(&self, packet: Packet, pool: &Pool, out: &mut dyn FnMut(Packet, Came)) {
         let (now, double, earlier) = {
             let mut faults = self.0.lock();
@@ -134,14 +138,14 @@ impl FaultInjector {
         }
     }
 
-    /// Number of faults so far.
+    /// Returns the number of faults so far.
     pub(crate) fn counts(&self) -> FaultCounts {
         self.0.lock().counts
     }
 }
 
 impl Faults {
-    /// Counts a packet that passes the held ones. Returns those that are due.
+    /// Counts one more packet for each held packet. Returns the held packets that are due.
     fn release(&mut self) -> Vec<Packet> {
         let mut due = Vec::new();
         for mut held in mem::take(&mut self.held) {
@@ -155,7 +159,8 @@ impl Faults {
         due
     }
 
-    /// Decides the faults of a packet. Returns the packet to pass on, and its duplicate.
+    /// Decides and applies the faults of a packet. Returns up to two packets to pass on: the packet
+    /// and its duplicate.
     fn decide(&mut self, mut packet: Packet, pool: &Pool) -> (Option<Packet>, Option<Packet>) {
         let FaultSettings {
             loss,
@@ -164,7 +169,8 @@ impl Faults {
             corrupt,
             ..
         } = self.settings;
-        // Every packet draws the same number of random numbers, whatever happens to it.
+        // Every packet uses the same number of random numbers, so that its faults do not change
+        // those of later packets.
         let random = &mut self.random;
         let [lost, corrupted, duplicated, reordered] =
             [loss, corrupt, duplicate, reorder].map(|probability| random.f64() < probability);
@@ -215,7 +221,7 @@ impl<L: Link> Link for FaultyLink<L> {
         self.injector
             .pass(packet, &self.pool, &mut |packet, came| match came {
                 Came::Now => self.inner.send(packet, route),
-                // It may belong to another connection.
+                // The packet may belong to another connection, whose route is not known here.
                 Came::Earlier => self.inner.send(packet, &mut Route::default()),
             });
     }
@@ -263,7 +269,7 @@ mod tests {
         packet
     }
 
-    /// Passes `count` packets. Returns the first byte of each packet that came out.
+    /// Passes `count` packets through an injector. Returns the first byte of each packet passed on.
     fn passed(settings: FaultSettings, direction: u64, count: u8) -> (Vec<u8>, FaultCounts) {
         let injector = FaultInjector::new(settings, direction);
         let pool = Pool::new(40);
@@ -335,7 +341,7 @@ mod tests {
         assert!(counts.reordered > 0);
         let mut late = std::collections::BTreeSet::<u8>::new();
         for (at, number) in out.iter().enumerate() {
-            // Packets that entered later and came out earlier.
+            // Number of packets that entered later and were passed on earlier.
             let overtook = out[..at].iter().filter(|other| *other > number).count();
             assert!(overtook <= 3, "{number}: {out:?}");
             late.extend((overtook > 0).then_some(number));

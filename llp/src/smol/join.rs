@@ -1,20 +1,20 @@
 //! Joins two segments that smoltcp made only because its send buffer is a ring.
 //!
-//! smoltcp 0.14 sends contiguous bytes. If the ring ends in the middle of a segment, it cuts the
-//! segment there, and an FPDU with it, once per round of the buffer. Both parts are made in direct
-//! succession, so the first can wait for the second.
+//! smoltcp 0.14 sends only contiguous bytes of its buffer. If the ring ends in the middle of a
+//! segment, smoltcp makes two segments, which may cut an FPDU. That happens once in each round of
+//! the buffer. smoltcp makes both parts in direct succession, so the first can wait for the second.
 
 use smoltcp::wire::{IpAddress, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket};
 
 use super::packet::Packet;
 
-/// Parts of one segment.
+/// Joins the parts of one announced segment.
 #[derive(Default)]
 pub(crate) struct Joiner {
-    /// Bytes of data in the announced segment, or 0 if none is announced.
+    /// Number of data bytes in the announced segment, or 0 if none is announced.
     expected: usize,
     first: Option<Packet>,
-    /// Buffer of a part whose bytes were copied to the other part.
+    /// Buffer of a second part whose bytes were copied to the first.
     used: Option<Packet>,
 }
 
@@ -49,7 +49,7 @@ impl Joiner {
         self.expected
     }
 
-    /// Takes the buffer of a part that was joined to the other, if there is one.
+    /// Takes the buffer of a second part that was joined to the first, for reuse.
     pub(crate) fn take_used(&mut self) -> Option<Packet> {
         self.used.take()
     }
@@ -59,13 +59,14 @@ impl Joiner {
         self.first.is_some()
     }
 
-    /// Ends the announcement. Returns the part that still waits.
+    /// Ends the announcement. Returns the first part if it still waits.
     pub(crate) fn finish(&mut self) -> Option<Packet> {
         self.expected = 0;
         self.first.take()
     }
 
-    /// Takes an outgoing packet. Returns the packets to send now, in order.
+    /// Processes an outgoing packet: keeps a first part, and joins the second part to it. Returns
+    /// the packets to send now, in order.
     pub(crate) fn pass(&mut self, packet: Packet, checksums: bool) -> [Option<Packet>; 2] {
         if self.expected == 0 {
             return [Some(packet), None];
@@ -80,7 +81,8 @@ impl Joiner {
                 [None, None]
             }
             Some(mut first) => {
-                // A retransmission may come between the parts, and fill a segment by itself.
+                // smoltcp may make a retransmission between the parts. It does not fit into the
+                // segment.
                 let fits = data_of(&first) + data_of(&packet) <= self.expected;
                 if fits && join(&mut first, &packet, checksums).is_some() {
                     self.used = Some(packet);
@@ -93,8 +95,8 @@ impl Joiner {
     }
 }
 
-/// Appends the data of `second` to `first`, with the header of `second`, which is the newer one.
-/// Returns `None`, and changes nothing, if one does not follow the other.
+/// Appends the data of `second` to `first`. Other fields of the header are those of `second`, which
+/// is newer. Returns `None`, and changes nothing, if `second` does not directly follow `first`.
 fn join(first: &mut Packet, second: &Packet, checksums: bool) -> Option<()> {
     let (tcp_at, data_at) = layout(first.octets())?;
     let old = first.octets().len();

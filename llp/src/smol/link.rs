@@ -1,4 +1,4 @@
-//! Interface between a stack and the link that carries its packets.
+//! [`Link`]: the interface between a stack and the link that carries its packets.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,47 +10,49 @@ use super::stack::Stack;
 /// Carries packets away from a stack. Middleware that loses, delays or damages packets wraps
 /// another link.
 pub(crate) trait Link: Send + Sync {
-    /// Sends one IP packet, without a report of its arrival. `route` caches where the packets of
-    /// this sender go.
+    /// Sends one IP packet. Its delivery is not reported. `route` caches the destination of this
+    /// sender's packets.
     fn send(&self, packet: Packet, route: &mut Route);
     /// Returns true if there is a route to this address.
     fn reaches(&self, addr: IpAddr) -> bool;
-    /// Returns the neighbour for packets to `to`, on a link that has neighbours.
+    /// Returns the neighbour to which packets for `to` are sent, or `None` on a link without
+    /// neighbours.
     fn next_hop(&self, to: IpAddr) -> Option<IpAddr>;
     /// Returns the local address to use towards `to`, or `None` for the first one of its family.
     fn source_for(&self, to: IpAddr) -> Option<IpAddr>;
     /// Returns true if packets of the connection with the inbox `sender` have to wait. The signal
     /// of `sender` is then raised when they may be sent.
     fn subscribe_if_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool;
-    /// Takes in packets that arrived and hands them to `stack`. The driver of any connection calls
-    /// it. Never waits for another thread that does the same.
+    /// Passes received packets to `stack`. The driver of any connection calls it. It returns at
+    /// once if another thread is doing the same.
     fn poll(&self, stack: &Stack);
-    /// Returns true if [`poll`](Self::poll) does anything.
+    /// Returns true if [`poll`](Self::poll) may find received packets. Links that deliver packets
+    /// by themselves return false.
     fn takes_in(&self) -> bool {
         false
     }
-    /// Ends whatever runs on its own. Called when the last user of the stack is gone.
+    /// Ends the link's thread, if it has one. Called when the last user of the stack is dropped.
     fn close(&self);
-    /// Description of the link for a log.
+    /// Returns a description of the link for a log.
     fn describe(&self) -> String;
 }
 
 /// Cached destination of a connection's packets, to save a lookup for each.
 #[derive(Default)]
 pub(crate) struct Route {
-    /// The peer has an address of this same stack, so the link is not used.
+    /// True if the peer's address belongs to this same stack, so that the link is not used.
     pub(crate) local: bool,
-    /// Inbox at the other end, once a packet found it.
+    /// Inbox at the other end, after the first packet was delivered there.
     pub(crate) inbox: Option<Arc<Mailbox>>,
-    /// Neighbour that the packets go to, on a link that has neighbours.
+    /// Neighbour to which the packets are sent, on a link that has neighbours.
     pub(crate) hop: Option<IpAddr>,
-    /// Inbox of the sender itself, where the link notes what was sent.
+    /// Inbox of the sender itself, where the link records the sequence numbers sent.
     pub(crate) own: Option<Arc<Mailbox>>,
 }
 
 impl Route {
-    /// Delivers a packet to the cached inbox. Returns it if no inbox is cached, or that inbox is
-    /// gone.
+    /// Delivers a packet to the cached inbox. Returns the packet if no inbox is cached or the inbox
+    /// was closed.
     pub(crate) fn deliver(&mut self, packet: Packet) -> Result<(), Packet> {
         let Some(inbox) = &self.inbox else {
             return Err(packet);

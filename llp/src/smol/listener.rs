@@ -1,4 +1,5 @@
-//! Accepts connections. Each SYN begins a connection, and the listener drives its handshake.
+//! Listener of a stack in user space. Each SYN begins a connection, and the listener drives its
+//! handshake.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,12 +23,12 @@ pub(crate) struct SmolListener {
     backlog: Arc<Backlog>,
     /// Connections in their handshake.
     opening: Vec<SmolConnection>,
-    /// Connections that stand and wait to be accepted.
+    /// Established connections that wait to be accepted.
     ready: VecDeque<SmolConnection>,
 }
 
 impl SmolListener {
-    /// Starts to listen.
+    /// Starts to listen at the reserved address `port`.
     pub(crate) fn new(port: SmolPort, backlog: u32) -> Result<Self, LlpError> {
         let backlog = Arc::new(Backlog::new(backlog, Arc::new(Signal::new()?)));
         port.stack().listen(port.local(), &backlog)?;
@@ -43,7 +44,7 @@ impl SmolListener {
         self.port.stack()
     }
 
-    /// Begins a connection for a SYN.
+    /// Begins a connection for a SYN and passes the SYN to it.
     fn begin(&mut self, packet: Packet) -> Result<(), LlpError> {
         let Some(segment) = Segment::parse(packet.octets()) else {
             self.stack().pool.give_one(packet);
@@ -68,7 +69,7 @@ impl SmolListener {
         Ok(())
     }
 
-    /// Drives the handshakes, and moves or drops those that ended.
+    /// Drives the handshakes. Moves established connections to `ready` and drops failed ones.
     fn advance(&mut self) {
         let mut index = 0;
         while let Some(connection) = self.opening.get_mut(index) {

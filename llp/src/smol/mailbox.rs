@@ -11,59 +11,61 @@ use super::packet::{Packet, Pool};
 use super::signal::Signal;
 use crate::LlpError;
 
-/// Number of packets accepted above twice the packet bound.
+/// Number of packets accepted beyond twice the packet bound, for answers to received packets.
 const ANSWERS: usize = 64;
 
-/// A bounded inbox with a signal. Any thread delivers; the owner of the connection takes.
+/// A bounded inbox with a signal. Any thread may deliver packets; only the owner of the connection
+/// takes them.
 ///
-/// It has two bounds. At the first one, [`subscribe_if_full`](Self::subscribe_if_full) tells the
-/// sender to hold its packets back, as the queue of a network card does. The sender's signal is
+/// It has two bounds. At the first one, [`subscribe_if_full`](Self::subscribe_if_full) makes the
+/// sender hold its packets back, like the full queue of a network card. The sender's signal is
 /// raised when there is room again. Without this, small segments that are not read would overflow
 /// any inbox long before TCP's window stops the sender, and each loss costs a second.
 ///
-/// Only packets that are sent without this check (answers to arrivals) can exceed the first bound.
-/// They are dropped at the second one, which is well above it.
+/// Only packets that are sent without this check (answers to received packets) can exceed the first
+/// bound. They are dropped at the second one, which is well above it.
 ///
-/// Both bounds count packets, and the sizes of their buffers, however full these are. A peer on a
-/// wire chooses the length of its packets.
+/// Each bound limits both the number of packets and the total size of their buffers. The size of a
+/// buffer counts and not the length of its packet, because a peer could send short packets that
+/// occupy large buffers.
 pub(crate) struct Mailbox {
     queue: Mutex<Queue>,
-    /// Number of waiting packets; a hint that saves a lock.
+    /// Number of waiting packets. This hint saves taking the lock.
     waiting: AtomicUsize,
-    /// Total size of their buffers; a hint as well.
+    /// Total size of their buffers in bytes. This hint saves taking the lock too.
     octets: AtomicUsize,
     bounds: Bounds,
     pool: Arc<Pool>,
     pub(crate) signal: Signal,
-    /// Longest IP packet that passes the whole path, according to routers. `usize::MAX` if nothing
-    /// is known.
+    /// Longest IP packet that passes the whole path, according to ICMP messages. `usize::MAX` if
+    /// nothing is known.
     pub(crate) path_mtu: AtomicUsize,
-    /// Sequence number after everything sent so far. [`SENT`] is set in it once it is valid.
+    /// Sequence number after the last byte sent, combined with [`SENT`] once it is valid.
     sent: AtomicU64,
     notice: Mutex<Option<Notice>>,
-    /// Hint that a notice is present, which saves its lock.
+    /// True if there is a notice. This hint saves taking its lock.
     noticed: AtomicBool,
 }
 
 /// Bit of `sent` that marks its other bits as valid.
 const SENT: u64 = 1 << 32;
 
-/// News for a connection beyond the packets that arrive for it.
+/// Notice that a link leaves for a connection: an event other than a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The connection ends with this error, in every stage.
+    /// The connection ends with this error in every stage.
     End(LlpError),
-    /// The connection ends with this error unless it stands already.
+    /// The connection ends with this error unless it is already established.
     EndHandshake(LlpError),
 }
 
 /// Bounds of an inbox.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Number of packets at which senders hold back. Somewhat above twice this number, packets are
-    /// dropped.
+    /// Number of packets at which senders hold back. Packets are dropped at twice this number plus
+    /// [`ANSWERS`].
     pub(crate) packets: usize,
-    /// Total size in bytes above which packets are dropped. At half of it, senders hold back.
+    /// Total size in bytes above which packets are dropped. Senders hold back at half of it.
     pub(crate) octets: usize,
 }
 
@@ -82,11 +84,13 @@ struct Queue {
     packets: VecDeque<Packet>,
     /// Total size of the packets' buffers.
     octets: usize,
-    /// Signal of the listener that drives the handshake, to be raised as well.
+    /// Signal of the listener that drives the handshake, raised together with the connection's own
+    /// signal.
     parent: Option<Arc<Signal>>,
     /// Sender to notify when there is room again.
     held_back: Option<Arc<Mailbox>>,
-    /// The owner checks the inbox in a moment, without a signal.
+    /// True while the owner takes in packets itself and will check the inbox afterwards, so that no
+    /// signal is needed.
     attended: bool,
     closed: bool,
 }
@@ -121,7 +125,7 @@ impl Mailbox {
         })
     }
 
-    /// Creates an inbox without a connection.
+    /// Creates an inbox that belongs to no connection.
     #[cfg(test)]
     pub(crate) fn alone() -> Result<Self, LlpError> {
         let bounds = Bounds {
@@ -131,8 +135,8 @@ impl Mailbox {
         Self::new(bounds, Arc::new(Pool::new(64)), None)
     }
 
-    /// Leaves a notice for the connection and raises its signal. A notice that ends it in every
-    /// stage takes precedence.
+    /// Leaves a notice for the connection and raises its signal. It replaces an earlier notice,
+    /// except [`Notice::End`].
     pub(crate) fn notify(&self, notice: Notice) {
         {
             let mut slot = self.notice.lock();
@@ -152,7 +156,8 @@ impl Mailbox {
         self.notice.lock().take()
     }
 
-    /// Limits the packet length because of the path. Returns true if the limit is new.
+    /// Limits the packet length because of the path, and raises the signal. Returns true if the
+    /// limit is lower than before.
     pub(crate) fn limit_mtu(&self, mtu: usize) -> bool {
         let news = self.path_mtu.fetch_min(mtu, Ordering::AcqRel) > mtu;
         if news {
@@ -166,9 +171,10 @@ impl Mailbox {
         self.has_packets() || self.noticed.load(Ordering::Acquire)
     }
 
-    /// Records that bytes up to the sequence number `end` were sent.
+    /// Records that bytes up to the sequence number `end` were sent. An older number has no effect.
     pub(crate) fn note_sent(&self, end: u32) {
-        // Only the owner of the connection writes here.
+        // Only the owner of the connection writes `sent`, so that load and store need not be one
+        // operation.
         let before = self.sent.load(Ordering::Relaxed);
         let newer = u32::try_from(before & !SENT)
             .is_ok_and(|sent| end.wrapping_sub(sent) < 1 << 31 || before & SENT == 0);
@@ -177,8 +183,9 @@ impl Mailbox {
         }
     }
 
-    /// Returns true if `seq` can belong to a segment in flight, if at most `window` bytes are. An
-    /// attacker who does not see the connection could only guess it (RFC 5927 section 4.1).
+    /// Returns true if `seq` is within the last `window` bytes sent, and can therefore belong to a
+    /// segment in flight. An attacker who cannot see the connection's packets could only guess such
+    /// a number (RFC 5927 section 4.1).
     pub(crate) fn is_under_way(&self, seq: u32, window: usize) -> bool {
         let sent = self.sent.load(Ordering::Acquire);
         let back = u32::try_from(sent & !SENT).map(|end| end.wrapping_sub(seq));
@@ -188,8 +195,9 @@ impl Mailbox {
             })
     }
 
-    /// Adds a packet, or drops it if the inbox is full, as a link does. Returns it if the
-    /// connection is gone and another one may want it.
+    /// Adds a packet and raises the signal. Drops the packet if the inbox is full, as a link does.
+    /// Returns the packet if the inbox was closed, because another connection may now have the same
+    /// addresses.
     pub(crate) fn deliver(&self, packet: Packet) -> Result<(), Packet> {
         let (parent, attended) = {
             let mut queue = self.queue.lock();
@@ -218,8 +226,8 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Runs `poll` and suppresses the signal for packets that arrive meanwhile. The caller owns the
-    /// connection and has to check for them afterwards.
+    /// Runs `poll` and suppresses the signal for packets that arrive meanwhile. The caller must own
+    /// the connection, and has to check the inbox afterwards.
     pub(crate) fn attend(&self, poll: impl FnOnce()) {
         self.queue.lock().attended = true;
         poll();
@@ -247,7 +255,8 @@ impl Mailbox {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Takes all packets, by swapping the queue with an empty one.
+    /// Takes all packets, by swapping the queue with `empty`. Raises the signal of a sender that
+    /// was held back.
     pub(crate) fn take(&self, empty: &mut VecDeque<Packet>) {
         debug_assert!(empty.is_empty());
         let held_back = {
@@ -272,14 +281,14 @@ impl Mailbox {
         }
     }
 
-    /// Detaches the connection from its listener's signal. Its own signal is raised, so that the
-    /// new owner processes what arrived before.
+    /// Detaches the connection from its listener's signal. Raises the connection's own signal, so
+    /// that the new owner processes packets that have already arrived.
     pub(crate) fn leave_listener(&self) {
         self.queue.lock().parent = None;
         self.signal.raise();
     }
 
-    /// Closes the inbox. Returns the packets that wait.
+    /// Closes the inbox. Returns the packets that are still in it.
     pub(crate) fn close(&self) -> VecDeque<Packet> {
         let (left, held_back) = {
             let mut queue = self.queue.lock();

@@ -1,4 +1,4 @@
-//! Two hosts in one process, with a link of memory between them.
+//! Two hosts in one process, connected by an in-memory link.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,48 +18,51 @@ use super::stack::{Link, Route, Stack};
 use crate::setters::setters;
 use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo};
 
-/// Settings of a pair of in-memory hosts. Both hosts have the same.
+/// Settings of a pair of in-memory hosts. Both hosts use the same settings.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct MemorySettings {
     /// Largest IP packet in bytes, 576 to 65535; 1500 by default. Below 1280 the hosts have no IPv6
-    /// addresses, because IPv6 does not work with so small an MTU.
+    /// addresses, because IPv6 requires an MTU of at least 1280.
     pub mtu: usize,
     /// Size in bytes of each connection's receive buffer, which is the largest window that it
-    /// offers; 256 KiB by default. Its pages are only touched when they are used, if the allocator
-    /// provides zeroed pages. (glibc clears up to half of a buffer that it takes from the heap,
-    /// which can happen from some thousand connections on.)
+    /// offers; 256 KiB by default. Its pages use memory only after they were written, if the
+    /// allocator provides zeroed pages. (glibc clears up to half of a buffer that it takes from the
+    /// heap, which can happen with a few thousand connections or more.)
     pub receive_buffer: usize,
     /// Size in bytes of each connection's send buffer, which holds bytes until the peer has
     /// acknowledged them; 256 KiB by default.
     pub send_buffer: usize,
-    /// Packets that may wait for one connection before its peer holds back more; 256 by default.
-    /// Packets well beyond this number are dropped.
+    /// Number of packets that may wait for one connection before its peer holds back further ones;
+    /// 256 by default. Packets well beyond this number are dropped.
     pub inbox: usize,
     /// Congestion control; none by default.
     pub congestion: Congestion,
-    /// Send lost bytes again as soon as repeated acknowledgements or a late answer show the loss.
-    /// Otherwise smoltcp does so, mostly after a timer of a second. Off by default: if one end is
-    /// delayed by two milliseconds because its processor is busy, segments are sent twice.
+    /// Send lost bytes again as soon as repeated acknowledgements or an overdue acknowledgement
+    /// show the loss. Otherwise smoltcp sends them again, mostly after a timer of one second. Off
+    /// by default: if a busy processor delays one end by two milliseconds, segments are sent twice.
     pub early_recovery: bool,
-    /// Compute and verify checksums. Off by default, because memory damages nothing. They are on
-    /// with a capture, so that its readers see valid packets, and on a link that corrupts.
+    /// Compute and verify checksums. Off by default, because the in-memory link damages nothing.
+    /// Checksums are always on with a capture, so that its readers see valid packets, and if
+    /// [`FaultSettings::corrupt`] is set.
     pub checksums: bool,
     /// Time that an acknowledgement waits for data to be sent with it. `None` (the default) means
     /// that it does not wait. With congestion control, waiting slows down the start of a transfer.
-    /// The peer is assumed to wait equally long; if it waits longer, last segments are sent twice.
+    /// With `early_recovery` the peer is assumed to wait equally long; if it waits longer, the last
+    /// segments are sent twice.
     pub ack_delay: Option<Duration>,
-    /// Longest time of a handshake before it fails with [`LlpError::TimedOut`]; 60 s by default.
+    /// Time after which an incomplete handshake fails with [`LlpError::TimedOut`]; 60 s by default.
     pub connect_timeout: Duration,
     /// Addresses of the first and of the second host. The default is 192.0.2.1 and 2001:db8::1 for
-    /// the first, and the same with 2 for the second. The first address of a family is the source
-    /// of connections.
+    /// the first, 192.0.2.2 and 2001:db8::2 for the second. The first address of a family is the
+    /// source of connections.
     pub addresses: [Vec<IpAddr>; 2],
-    /// Capture of every packet on the link, once, as raw IP. Packets of the first host are
-    /// outbound, those of the second inbound. Faults take effect before the capture.
+    /// Records every packet on the link once, as raw IP. Packets from the first host are recorded
+    /// as outbound, those from the second host as inbound. The record shows packets after faults
+    /// were applied.
     pub capture: Option<Capture>,
-    /// Faults of packets on the link; none by default. Each direction derives its own numbers from
-    /// the seed. Packets that a host sends to itself are not on the link.
+    /// Faults of packets on the link; none by default. Each direction derives its own random
+    /// numbers from the seed. Packets that a host sends to itself do not use the link.
     pub faults: Option<FaultSettings>,
     /// Clock for TCP's timers.
     pub clock: Arc<dyn Clock>,
@@ -136,7 +139,7 @@ impl fmt::Debug for MemorySettings {
 }
 
 impl MemorySettings {
-    /// Settings of the first (0) or of the second host (1).
+    /// Returns the stack settings of the first (0) or second (1) host.
     pub(super) fn stack(&self, host: u64) -> Result<StackSettings, LlpError> {
         let corrupts = self.faults.is_some_and(|faults| faults.corrupt > 0.0);
         let settings = StackSettings {
@@ -184,8 +187,8 @@ impl MemorySettings {
     }
 }
 
-/// One of two hosts at the ends of a link in memory, or a host whose packets a
-/// [`Carrier`](super::Carrier) takes ([`Self::host`]). Clones are the same host.
+/// An in-memory host: one of a pair ([`Self::pair`]), or one whose packets a
+/// [`Carrier`](super::Carrier) carries ([`Self::host`]). A clone is the same host.
 #[derive(Clone)]
 pub struct MemoryNetwork {
     stack: Arc<Stack>,
@@ -251,13 +254,14 @@ impl MemoryNetwork {
         let [first, second] = &settings.addresses;
         let (first, peer_of_first) = host(first, Direction::Outbound)?;
         let (second, peer_of_second) = host(second, Direction::Inbound)?;
-        // Both cells were created above and are empty.
+        // Both cells were created above and are empty, so `set` succeeds.
         let _ = peer_of_first.set(Arc::downgrade(&second.stack));
         let _ = peer_of_second.set(Arc::downgrade(&first.stack));
         Ok((first, second))
     }
 
-    /// Faults of this host's packets so far, if the link has faults.
+    /// Returns the number of faults of this host's packets so far, or `None` if the link has no
+    /// faults.
     pub fn fault_counts(&self) -> Option<FaultCounts> {
         self.faults.as_ref().map(|injector| injector.counts())
     }
@@ -320,7 +324,7 @@ impl Link for MemoryLink {
         let Err(packet) = route.deliver(packet) else {
             return;
         };
-        // A host that is gone accepts nothing, like one that is switched off.
+        // Packets to a host that was dropped are lost, as if it were switched off.
         if let Some(peer) = self.peer() {
             peer.receive(packet, route);
         }
@@ -339,7 +343,7 @@ impl Link for MemoryLink {
     }
 
     fn subscribe_if_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
-        // The inbox at the other end fills up, and the route knows it.
+        // Only the inbox at the other end can be full. The stack checks it by the route.
         false
     }
 

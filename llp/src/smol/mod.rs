@@ -1,8 +1,9 @@
 //! TCP in user space, by smoltcp, and the in-memory link between two hosts of one process. Other
 //! links (`Link`), such as [`crate::ethernet`], use the same stack.
 //!
-//! smoltcp tries every socket of a set for every packet. So each connection is an interface with a
-//! set of one socket, and uwarp's own demultiplexer finds the connection of a packet:
+//! smoltcp tries every socket of a socket set for every packet. So each connection has its own
+//! interface with a set of one socket, and uwarp's own demultiplexer finds the connection of a
+//! packet:
 //! ```text
 //!  owner of a connection                            owner of its peer
 //!  SmolConnection: Interface + 1 socket             SmolConnection
@@ -12,73 +13,74 @@
 //!                    | SYN                                ^
 //!                    +---> Backlog ---> SmolListener -----+ (begins a connection per SYN)
 //! ```
-//! The thread that sends a packet puts it into the inbox of the receiving connection and raises
-//! that connection's descriptor. The driver of that connection does the rest of the work.
+//! The thread that sends a packet puts it into the inbox of the receiving connection and makes that
+//! connection's descriptor readable. The thread that drives the receiving connection processes the
+//! packet.
 //!
 //! # Locks
 //! A connection or a listener has one owner and no lock. Shared state has small locks: on the table
 //! of a stack, the queue of a mailbox, the queue of a backlog, and the pool of buffers. **No thread
-//! holds two of them at a time.** Packets are dropped, the stack's answers sent and signals raised
-//! only after the lock was released. No lock is held across a call of smoltcp or a system call.
+//! holds two of them at a time.** Packets are dropped, answers are sent and signals are raised only
+//! after the lock was released. No lock is held during a call of smoltcp or a system call.
 //!
-//! So there is no lock order to keep, and no deadlock is possible. In particular, sending never
-//! waits for the connection at the other end, however long its owner keeps it. `Signal` explains
-//! why no wake-up is lost. A link with locks of its own documents how they go together.
+//! So no lock order is needed, and no deadlock is possible. In particular, sending never waits for
+//! the owner of the connection at the other end. `Signal` explains why no wake-up is lost. A link
+//! with locks of its own documents their order.
 //!
 //! # Full inboxes, and loss
-//! The in-memory link keeps the order and damages nothing, unless faults are configured
+//! The in-memory link keeps the order of packets and damages none, unless faults are configured
 //! ([`FaultSettings`]). An inbox holds a bounded number of packets ([`MemorySettings::inbox`]).
 //! When it is full, the sending connection holds its packets back, as if the queue of its network
-//! card were full. Its descriptor is raised when the inbox has been emptied.
+//! card were full. Its descriptor becomes readable when the inbox has been emptied.
 //!
-//! Packets that TCP sends in answer to a segment do not wait; they are dropped at a limit well
-//! beyond the bound. SYNs beyond a listener's backlog are ignored, and TCP sends them again after a
-//! second.
+//! Packets that TCP sends in answer to a segment are not held back; they are dropped at a limit
+//! well beyond the bound. SYNs beyond a listener's backlog are ignored, and TCP sends them again
+//! after a second.
 //!
 //! # Segments and FPDUs
-//! With [`SendHints`](crate::SendHints), every segment begins with an FPDU and holds a whole number
-//! of them, as many as EMSS allows. RFC 5044 section 3 and appendix A.1 ask this of an MPA-aware
-//! TCP. An FPDU longer than EMSS is sent in pieces of EMSS bytes.
+//! With [`SendHints`](crate::SendHints), every segment begins with an FPDU and holds as many whole
+//! FPDUs as EMSS allows. RFC 5044 section 3 and appendix A.1 ask this of an MPA-aware TCP. An FPDU
+//! longer than EMSS is sent in pieces of EMSS bytes.
 //!
-//! smoltcp cuts its buffer wherever a window ends. So it gets one segment at a time, once the
-//! peer's window has room for the whole segment. Bytes that do not fit wait for an acknowledgement,
-//! on this side of `try_send`. The congestion window is private to smoltcp. A segment that it does
-//! not admit whole waits in smoltcp's buffer, by Nagle's algorithm, which has no other purpose
-//! here.
+//! smoltcp cuts a segment where a window ends. So it is given one segment at a time, when the
+//! peer's window has room for the whole segment. `try_send` does not accept bytes that do not fit;
+//! they wait for an acknowledgement. The congestion window is private to smoltcp. A segment that
+//! does not fit into it as a whole waits in smoltcp's buffer by Nagle's algorithm, which has no
+//! other purpose here.
 //!
 //! Segments do not begin with an FPDU in these cases:
-//! * retransmissions: smoltcp cuts the bytes anew, at EMSS from the first byte that was not
-//!   acknowledged;
+//! * retransmissions: smoltcp cuts the bytes again, every EMSS bytes from the first unacknowledged
+//!   byte;
 //! * a window that stays too small for the next FPDU with nothing in flight: RFC 9293 section
-//!   3.8.6.2.1 requires to fill it, at once if it is half of the largest window that the peer
-//!   offered, else after 200 ms. A peer whose whole window is smaller than a segment therefore gets
-//!   parts of FPDUs;
+//!   3.8.6.2.1 requires the sender to fill it. That happens at once if it is half of the largest
+//!   window that the peer offered, otherwise after 200 ms. A peer whose whole window is smaller
+//!   than a segment therefore gets parts of FPDUs;
 //! * with [`Congestion::Reno`] and [`Congestion::Cubic`], the first segment of a connection on
 //!   which nothing was acknowledged yet, if it is longer than 2048 bytes;
-//! * with these two, also a segment that was waiting for the congestion window when TCP's timer
+//! * with both of these, a segment that was waiting for the congestion window when TCP's timer
 //!   fired; it is sent together with the retransmission;
-//! * an FPDU of a batch that was framed before EMSS became smaller;
-//! * a call whose pieces end in the middle of its first FPDU.
+//! * an FPDU that was framed before EMSS became smaller;
+//! * a call of `try_send` whose pieces end in the middle of its first FPDU.
 //!
 //! On a link that cuts segments by itself (offload), one segment of smoltcp is a burst of nearly 64
 //! KiB. The link cuts it into segments of one length (the last may be shorter), each with whole
 //! FPDUs. All of the above then holds for the segments on the wire. Retransmissions are cut at the
-//! length of the segments before. If FPDUs are to be longer than a segment
+//! segment length of the last burst. If FPDUs are to be longer than a segment
 //! ([`SendHints::over_segments`](crate::SendHints::over_segments)), bursts are as long as possible,
-//! and cut at EMSS wherever FPDUs end.
+//! and cut every EMSS bytes without regard to FPDUs.
 //!
-//! No receiver may rely on this alignment (RFC 5044 section 5). Bytes without hints are one run
-//! that TCP may cut anywhere.
+//! No receiver may rely on this alignment (RFC 5044 section 5). Bytes without hints may be cut
+//! anywhere.
 //!
 //!
 //!
 //! # EMSS
-//! EMSS is computed here. It is the smaller of two values: the MTU less the IP and TCP headers, and
-//! the MSS that the peer's SYN named (536 without one). TCP options that would shorten a data
-//! segment are not used. Offload changes nothing: EMSS is the size of one segment on the wire. If
-//! the link learns of a smaller MTU on the path, that counts from the next segment on, also for
-//! retransmissions. With IPv4 the packets never become smaller than 576 bytes, and routers may
-//! fragment them; with IPv6, every path takes 1280 bytes.
+//! EMSS is the smaller of two values: the MTU less the IP and TCP headers, and the MSS option in
+//! the peer's SYN (536 if there is none). TCP options that would shorten a data segment are not
+//! used. With offload, EMSS is still the size of one segment on the wire. If the link learns of a
+//! smaller MTU on the path, it applies to all later segments, including retransmissions. The
+//! assumed MTU is never below 576 bytes for IPv4, where routers may fragment the packets, and 1280
+//! bytes for IPv6, which every path supports.
 
 mod align;
 mod backlog;

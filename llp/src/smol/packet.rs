@@ -1,16 +1,16 @@
-//! IP packets in memory, and the pool of their buffers.
+//! Buffers for IP packets, and the pool of unused buffers.
 
 use parking_lot::Mutex;
 
-/// Limit on the bytes that a pool keeps in buffers of the usual size. Buffers returned beyond it
-/// are freed.
+/// Maximum total size in bytes of the buffers of the usual size that a pool keeps. Further buffers
+/// that are returned are freed.
 const POOL_OCTETS: usize = 16 << 20;
 
-/// Largest IP packet that is made or accepted here. GSO makes packets of up to 64 KiB.
+/// Largest IP packet in bytes. GSO makes packets of up to 64 KiB.
 pub(crate) const LARGEST: usize = 64 << 10;
 
-/// Sizes of larger buffers, for a wire whose other side cuts and merges segments, and the limit on
-/// the bytes that a pool keeps of each size.
+/// Size classes of larger buffers, for a wire whose other side cuts and merges segments. Each has
+/// the size of a buffer, and the maximum total size of the buffers that a pool keeps.
 const LARGER: [(usize, usize); 2] = [(16 << 10, 1 << 20), (LARGEST, 2 << 20)];
 
 /// Number of buffers moved between a connection and the pool at a time, to avoid the pool's lock
@@ -25,30 +25,31 @@ pub(crate) struct Packet {
     pub(crate) left: Left,
 }
 
-/// Offloaded work on a packet: for the other side of a wire to do, or left to this side.
+/// Work on a packet that its sender has left to the receiver, by offload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Left {
     pub(crate) sums: Sums,
-    /// Data bytes of the segments that the TCP segment has to be cut into, or 0 to keep it whole.
+    /// Number of data bytes of each segment into which the TCP segment has to be cut. 0 means that
+    /// it is not cut.
     pub(crate) segment: u16,
 }
 
 /// State of a packet's checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Sums {
-    /// Complete, but not necessarily correct.
+    /// The checksums are complete and were not verified.
     #[default]
     Complete,
-    /// Verified by the sender of the packet on this host.
+    /// The checksums need no verification, because the sender on this host has verified them.
     Verified,
     /// The transport's checksum is partial. Its field, `offset` bytes after `start`, holds the sum
-    /// of the pseudo-header. The bytes from `start` to the end have to be added. A packet that
-    /// arrives in this state was never on a cable.
+    /// of the pseudo-header. The bytes from `start` to the end have to be added. A packet that is
+    /// received in this state was never on a cable.
     Partial { start: u16, offset: u16 },
 }
 
 impl Packet {
-    /// Creates a buffer for packets of up to `capacity` bytes.
+    /// Creates an empty packet with a buffer of `capacity` bytes.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             buffer: vec![0; capacity].into_boxed_slice(),
@@ -57,17 +58,17 @@ impl Packet {
         }
     }
 
-    /// Length that the packet can have without a new buffer.
+    /// Size of the buffer in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Bytes of the packet.
+    /// Returns the bytes of the packet.
     pub(crate) fn octets(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or_default()
     }
 
-    /// Mutable bytes of the packet.
+    /// Returns the bytes of the packet for writing.
     pub(crate) fn octets_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(..self.len).unwrap_or_default()
     }
@@ -80,7 +81,8 @@ impl Packet {
         }
     }
 
-    /// Makes the packet longer by `octets` bytes, keeps its content, and returns all bytes.
+    /// Extends the packet by `octets` bytes with undefined content. Keeps the existing bytes.
+    /// Returns all bytes.
     pub(crate) fn extend(&mut self, octets: usize) -> &mut [u8] {
         let len = self.len + octets;
         if self.buffer.len() < len {
@@ -109,7 +111,8 @@ pub(crate) struct Pool {
     packet_octets: usize,
 }
 
-/// Unused buffers, and their total size. Buffers filled by a link can be longer than its MTU.
+/// Unused buffers of one size class, and their total size in bytes. A buffer can be larger than the
+/// size of its class.
 #[derive(Default)]
 struct Free {
     packets: Vec<Packet>,
@@ -145,7 +148,7 @@ impl Pool {
         }
     }
 
-    /// Size class for a packet of `len` bytes, and the size of its buffers.
+    /// Returns the size class for a packet of `len` bytes, and the size of a new buffer.
     fn class_for(&self, len: usize) -> (usize, usize) {
         if len <= self.packet_octets {
             return (0, self.packet_octets);
@@ -160,7 +163,7 @@ impl Pool {
         )
     }
 
-    /// Size class of a buffer.
+    /// Returns the size class to which a buffer belongs.
     fn class_of(&self, packet: &Packet) -> usize {
         let octets = packet.buffer.len();
         if octets <= self.packet_octets {
@@ -169,7 +172,7 @@ impl Pool {
         LARGER.iter().filter(|(least, _)| octets >= *least).count()
     }
 
-    /// Copies a packet.
+    /// Returns a copy of a packet in a buffer of the pool.
     pub(crate) fn copy(&self, packet: &Packet) -> Packet {
         let mut copy = self.take_for(packet.len);
         copy.resize(packet.len).copy_from_slice(packet.octets());
@@ -224,7 +227,8 @@ impl Pool {
 pub(crate) struct Spares(Vec<Packet>);
 
 impl Spares {
-    /// Takes a buffer of the usual size: a spare one, else one of the pool, else a new one.
+    /// Takes a buffer of the usual size: a spare one if there is one, otherwise one from the pool
+    /// or a new one.
     pub(crate) fn take(&mut self, pool: &Pool) -> Packet {
         let mut packet = self.find(pool);
         packet.left = Left::default();
@@ -257,7 +261,7 @@ impl Spares {
             .unwrap_or_else(|| Packet::new(pool.packet_octets))
     }
 
-    /// Keeps the buffers of processed packets. A surplus and larger buffers go to the pool.
+    /// Keeps the buffers of processed packets. Returns larger buffers and a surplus to the pool.
     pub(crate) fn refill(&mut self, used: &mut Vec<Packet>, pool: &Pool) {
         for packet in used.drain(..) {
             if pool.class_of(&packet) == 0 {

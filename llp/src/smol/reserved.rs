@@ -9,7 +9,7 @@ use super::stack::Stack;
 use super::user::User;
 use crate::{BoundPort, Llp, LlpError, LlpListener};
 
-/// An address of a stack that is reserved for its owner. A drop releases it.
+/// A reserved address of a stack. Dropping it releases the address.
 pub(crate) struct SmolPort {
     stack: User,
     local: SocketAddr,
@@ -39,9 +39,10 @@ impl BoundPort for SmolPort {
     }
 
     fn connect(self: Box<Self>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
-        // The scope of an IPv6 address has no meaning on this link.
+        // A stack has only one link, so the scope of an IPv6 address is ignored.
         let to = SocketAddr::new(to.ip(), to.port());
-        // From here on the connection uses the port; `free_port` considers connections too.
+        // The reservation ends with this call. The port then belongs to the connection, and
+        // `free_port` skips ports of connections too.
         let local = local_for(&self.stack, Some(self.local), to)?;
         Ok(Box::new(SmolConnection::connect(&self.stack, local, to)?))
     }

@@ -1,4 +1,4 @@
-//! TCP fields that the demultiplexer needs, and the answers that it sends itself.
+//! Fields of received segments for the demultiplexer, and the segments that it sends by itself.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use smoltcp::wire::{
 
 use super::packet::Packet;
 
-/// TTL or hop limit of packets that the stack itself sends.
+/// TTL or hop limit of packets that the demultiplexer sends.
 const HOP_LIMIT: u8 = 64;
 
 /// Both ends of a connection, as seen from one stack.
@@ -20,7 +20,7 @@ pub(crate) struct FlowKey {
     pub(crate) remote: SocketAddr,
 }
 
-/// Fields of a segment that arrived.
+/// Fields of a received segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
     /// Addresses from the point of view of the receiving stack.
@@ -36,7 +36,8 @@ pub(crate) struct Segment {
     pub(crate) window_scale: Option<u8>,
 }
 
-/// Returns source, destination and TCP part of an IP packet, or `None` for other packets.
+/// Returns source address, destination address and TCP segment of an IP packet. `None` for a
+/// fragment or another protocol.
 fn tcp_of(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
     // smoltcp would panic on an empty packet when it reads the version.
     packet.first()?;
@@ -104,8 +105,8 @@ impl Segment {
         })
     }
 
-    /// Reset that answers a segment without a connection (RFC 9293 section 3.10.7.1). `None` for a
-    /// reset, which is never answered.
+    /// Returns the reset that answers a segment for which no connection exists (RFC 9293 section
+    /// 3.10.7.1). `None` if the segment is itself a reset, which is never answered.
     pub(crate) fn reset(&self) -> Option<Answer> {
         if self.rst {
             return None;
@@ -124,7 +125,7 @@ impl Segment {
         })
     }
 
-    /// Acknowledgement of a FIN that arrives after the connection's owner dropped it.
+    /// Returns the acknowledgement for a FIN that arrives after the connection's owner dropped it.
     pub(crate) fn acknowledgement(&self) -> Option<Answer> {
         let seq = self.ack?;
         Some(Answer {
@@ -134,13 +135,13 @@ impl Segment {
         })
     }
 
-    /// Sequence number after the segment.
+    /// Returns the sequence number after the segment.
     fn end(&self) -> TcpSeqNumber {
         self.seq + self.payload + usize::from(self.syn) + usize::from(self.fin)
     }
 }
 
-/// Values of the MSS and window scale options of a SYN.
+/// Returns the values of the MSS and window scale options of a SYN.
 pub(crate) fn syn_options(mut options: &[u8]) -> (Option<u16>, Option<u8>) {
     let mut found = (None, None);
     while let Ok((rest, option)) = TcpOption::parse(options) {
@@ -288,7 +289,7 @@ mod tests {
             let packet = written(answer, &key(v6));
             let mut octets = packet.octets().to_vec();
             assert!(is_intact(&octets));
-            // The IPv6 header has no checksum. Only its addresses count, for the checksum of TCP.
+            // The IPv6 header has no checksum, but TCP's checksum covers its addresses.
             let first = if v6 { 8 } else { 0 };
             for bit in first * 8..octets.len() * 8 {
                 octets[bit / 8] ^= 1 << (bit % 8);

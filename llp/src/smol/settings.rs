@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::LlpError;
 
-/// Smallest MTU: every IPv4 host must accept packets of this size (RFC 791 section 3.2).
+/// Smallest MTU that is accepted: every IPv4 host must accept packets of this size (RFC 791 section
+/// 3.2).
 const MIN_MTU: usize = 576;
-/// Largest MTU: the length field of an IPv4 packet has 16 bits.
+/// Largest MTU that is accepted: the length field of an IPv4 packet has 16 bits.
 const MAX_MTU: usize = 65535;
 /// Smallest MTU of IPv6 (RFC 8200 section 5).
 pub(crate) const MIN_IPV6_MTU: usize = 1280;
@@ -15,12 +16,12 @@ const MIN_BUFFER: usize = 2048;
 /// Largest receive buffer of smoltcp.
 const MAX_BUFFER: usize = 1 << 30;
 
-/// Longest time that an unknown peer delays the acknowledgement of a single segment. RFC 9293
-/// section 3.8.6.3 allows half a second. Linux waits 40 ms, and at most 200 ms.
+/// Maximum time that is assumed for a peer to delay the acknowledgement of a single segment. RFC
+/// 9293 section 3.8.6.3 allows half a second. Linux waits 40 ms, and at most 200 ms.
 pub(crate) const LATEST_ACK: Duration = Duration::from_millis(200);
 
-/// Congestion control: the amount that a sender sends after a loss. Lost bytes are sent again in
-/// the same way with each variant. A link in memory loses nothing, so the default is none.
+/// Congestion control: how a sender reduces its rate after a loss. It has no effect on the
+/// retransmission of lost bytes. The default is none, because the in-memory link loses nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Congestion {
@@ -39,19 +40,19 @@ pub(crate) struct StackSettings {
     pub(crate) mtu: usize,
     pub(crate) receive_buffer: usize,
     pub(crate) send_buffer: usize,
-    /// Packets that may wait for one connection before its sender holds back.
+    /// Number of packets that may wait for one connection before its sender holds back.
     pub(crate) inbox: usize,
-    /// Limit on the total size of the buffers that wait for one connection.
+    /// Maximum total size in bytes of the buffers that wait for one connection.
     pub(crate) inbox_octets: usize,
     pub(crate) congestion: Congestion,
-    /// Find losses before smoltcp does.
+    /// Detect losses before smoltcp's timer fires (`connection/recovery.rs`).
     pub(crate) early_recovery: bool,
-    /// TCP makes and verifies checksums. If false, the link does, or they are not used.
+    /// TCP computes and verifies checksums. If false, the link does, or no checksums are used.
     pub(crate) checksums: bool,
     /// The link accepts TCP segments of up to 64 KiB and cuts them.
     pub(crate) bursts: bool,
     pub(crate) ack_delay: Option<Duration>,
-    /// Longest time that the peer delays the acknowledgement of a single segment.
+    /// Maximum time for which the peer delays the acknowledgement of a single segment.
     pub(crate) peer_ack_delay: Duration,
     pub(crate) connect_timeout: Duration,
     /// Time without traffic after which the peer is probed.
@@ -60,7 +61,7 @@ pub(crate) struct StackSettings {
     pub(crate) seed: Option<u64>,
 }
 
-/// Keep-alive probes that may stay unanswered: the kernel's default.
+/// Number of keep-alive probes that may stay unanswered, as in the kernel's default.
 pub(crate) const KEEPALIVE_PROBES: u32 = 9;
 
 impl StackSettings {

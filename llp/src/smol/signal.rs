@@ -1,4 +1,4 @@
-//! A descriptor that becomes readable when something happened.
+//! [`Signal`]: a descriptor that other threads make readable to announce work.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,7 +7,8 @@ use rustix::event::EventfdFlags;
 
 use crate::LlpError;
 
-/// An eventfd that costs a system call only when something changes.
+/// An eventfd with a state in memory, so that `raise` and `clear` make a system call only when
+/// readiness changes.
 ///
 /// ```text
 ///  Lowered -- raise: the first one --> Raising -- it has written --> Raised
@@ -19,9 +20,9 @@ use crate::LlpError;
 /// lowers the state. A `raise` in between sees the state raised and writes nothing, but its work
 /// was added before `clear` returns.
 ///
-/// The other order could drain the write of a `raise` and leave the state raised; every later
-/// `raise` would then be silent. A `clear` during a `raise` that has not written yet does nothing.
-/// The descriptor is then readable once without need.
+/// If `clear` lowered the state first, it could drain the write of a later `raise` and leave the
+/// state raised; every further `raise` would then write nothing. A `clear` during a `raise` that
+/// has not written yet does nothing. The descriptor then becomes readable although no work is left.
 pub(crate) struct Signal {
     descriptor: OwnedFd,
     state: AtomicU8,
@@ -44,12 +45,11 @@ impl Signal {
 
     /// Makes the descriptor readable.
     pub(crate) fn raise(&self) {
-        // The read-modify-write takes place even if the state stays the same. A later `clear` then
-        // sees what was added before.
+        // The read-modify-write takes place even if the state stays the same. A later `clear`
+        // synchronizes with it, and its caller sees the work that was added before.
         let before = self.state.fetch_max(RAISING, Ordering::AcqRel);
         if before == LOWERED {
-            // An eventfd refuses a write only if its counter is full, and then it is readable
-            // already.
+            // A write to an eventfd fails only if its counter is full. It is then already readable.
             let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
             self.state.store(RAISED, Ordering::Release);
         }

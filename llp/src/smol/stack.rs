@@ -1,4 +1,4 @@
-//! One host on a link: finds the connection or listener of a packet, and free ports.
+//! One host on a link: finds the connection or listener for a packet, and chooses free ports.
 
 use std::collections::btree_map::Entry;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
@@ -24,10 +24,10 @@ use crate::LlpError;
 /// Range of the ports that the stack chooses (RFC 6335 section 6).
 pub(super) const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// Time during which a closed connection still answers the peer's FIN after its owner dropped it.
+/// Time for which the stack answers the peer's FIN after the owner dropped a closed connection.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// A host on a link.
+/// A host on a link, with its connections and listeners.
 pub(crate) struct Stack {
     table: RwLock<Table>,
     addresses: Vec<IpAddr>,
@@ -40,7 +40,8 @@ pub(crate) struct Stack {
     random: Random,
 }
 
-/// Destination of a packet. It is found under the table's lock and acted on after its release.
+/// Destination of a packet. It is found under the table's lock and used after the lock was
+/// released.
 enum Destination {
     Connection(Arc<Mailbox>),
     Listener(Arc<Backlog>),
@@ -85,7 +86,7 @@ impl Stack {
         self.random.next()
     }
 
-    /// Addresses of the host.
+    /// Returns the addresses of the host.
     pub(crate) fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
@@ -95,12 +96,12 @@ impl Stack {
         self.addresses.contains(&addr)
     }
 
-    /// Link that the host is attached to.
+    /// Returns the link to which the host is attached.
     pub(crate) fn link(&self) -> &dyn Link {
         &*self.link
     }
 
-    /// Checksums that smoltcp has to compute and verify on this link.
+    /// Returns the checksums that smoltcp has to compute and verify on this link.
     pub(crate) fn checksums(&self) -> ChecksumCapabilities {
         let what = if self.settings.checksums {
             Checksum::Both
@@ -128,7 +129,7 @@ impl Stack {
             .ok_or(LlpError::Unreachable { addr: to })
     }
 
-    /// Registers a connection of this host. If the local port is 0, a free one is chosen.
+    /// Registers a connection that this host makes. If the local port is 0, a free one is chosen.
     pub(crate) fn register(
         &self,
         local: SocketAddr,
@@ -172,8 +173,8 @@ impl Stack {
         })
     }
 
-    /// Registers a connection that came to a listener. If the pair of addresses is in use, returns
-    /// the inbox of that connection instead.
+    /// Registers a connection that a listener accepts. If another connection has this pair of
+    /// addresses, returns that connection's inbox instead.
     pub(crate) fn register_passive(
         &self,
         key: FlowKey,
@@ -189,7 +190,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Releases a pair of addresses. With `linger`, FINs of the peer are answered for a while.
+    /// Removes a connection. With `linger`, its pair of addresses stays in use for [`LINGER`], and
+    /// FINs of the peer are answered.
     pub(crate) fn unregister(&self, key: &FlowKey, mailbox: &Arc<Mailbox>, linger: bool) {
         let now = self.clock.now();
         let mut table = self.table.write();
@@ -214,8 +216,8 @@ impl Stack {
         }
     }
 
-    /// Reserves an address that nothing else listens at or has reserved. Port 0 chooses a free one.
-    /// Connections to the address are refused until [`Self::listen`].
+    /// Reserves a local address that no listener or other reservation has. Port 0 means a free
+    /// port. Connections to the address are refused until [`Self::listen`].
     pub(crate) fn reserve(&self, at: SocketAddr) -> Result<SocketAddr, LlpError> {
         let addr = (!at.ip().is_unspecified()).then_some(at.ip());
         if addr.is_some_and(|addr| !self.has(addr)) {
@@ -300,7 +302,7 @@ impl Stack {
         }
     }
 
-    /// Leaves a notice for every connection whose addresses satisfy `concerns`.
+    /// Sends a notice to every connection whose addresses satisfy `concerns`.
     pub(crate) fn notify(
         &self,
         concerns: impl Fn(&FlowKey) -> bool,
@@ -312,7 +314,7 @@ impl Stack {
         }
     }
 
-    /// Limits the length of every connection's packets. Returns true if the limit is new for at
+    /// Limits the length of every connection's packets. Returns true if this lowers the limit of at
     /// least one connection.
     pub(crate) fn limit_mtu(&self, mtu: usize) -> bool {
         let connections = self.table.read().live(|_| true);
@@ -322,12 +324,12 @@ impl Stack {
         news.count() > 0
     }
 
-    /// Number of connections, without those that linger.
+    /// Returns the number of connections, without those that linger.
     pub(crate) fn connections(&self) -> usize {
         self.table.read().live(|_| true).len()
     }
 
-    /// Inbox of the connection with these addresses.
+    /// Returns the inbox of the connection with these addresses.
     pub(crate) fn connection(&self, key: &FlowKey) -> Option<Arc<Mailbox>> {
         match self.table.read().flows.get(key)? {
             Flow::Live(mailbox) => Some(Arc::clone(mailbox)),
@@ -335,7 +337,7 @@ impl Stack {
         }
     }
 
-    /// Makes the route of a connection to `remote` with the inbox `own`.
+    /// Creates the route of a connection to `remote` with the inbox `own`.
     pub(crate) fn route(&self, remote: IpAddr, own: &Arc<Mailbox>) -> Route {
         Route {
             local: self.has(remote),
@@ -345,7 +347,7 @@ impl Stack {
         }
     }
 
-    /// Takes in packets that the link has for this host.
+    /// Receives packets from the link and delivers them.
     pub(crate) fn poll(&self) {
         self.link.poll(self);
     }
@@ -366,8 +368,8 @@ impl Stack {
         }
     }
 
-    /// Takes a packet that arrived over the link and hands it to its connection or listener.
-    /// `route` belongs to the sender, which may be on this same stack.
+    /// Delivers a received packet to its connection or listener, or answers it. `route` belongs to
+    /// the sender; it caches the inbox. The sender may be on this same stack.
     pub(crate) fn receive(&self, packet: Packet, route: &mut Route) {
         let Err(packet) = route.deliver(packet) else {
             return;
@@ -378,11 +380,11 @@ impl Stack {
         match self.destination(&segment) {
             Destination::Connection(mailbox) => match mailbox.deliver(packet) {
                 Ok(()) => route.inbox = Some(mailbox),
-                // The connection closed just now. The sender's next attempt gets an answer.
+                // The connection was closed a moment ago. The sender's next packet gets an answer.
                 Err(packet) => self.pool.give_one(packet),
             },
-            // smoltcp verifies the checksums of packets for a connection; those of the others are
-            // verified here.
+            // smoltcp verifies the checksums of packets for a connection. The checksums of other
+            // packets are verified here.
             Destination::Listener(_) | Destination::Answer(_)
                 if self.settings.checksums && !segment::is_intact(packet.octets()) =>
             {
@@ -398,7 +400,7 @@ impl Stack {
         }
     }
 
-    /// Sends a reset in answer to a segment, if it asks for an answer.
+    /// Answers a segment with a reset, unless it is a reset itself.
     pub(crate) fn refuse(&self, packet: Packet) {
         match Segment::parse(packet.octets()).and_then(|s| Some((s.key, s.reset()?))) {
             Some((key, answer)) => self.answer(&key, answer, packet),
@@ -420,8 +422,7 @@ impl Stack {
                 if segment.rst || (segment.payload == 0 && !segment.fin) {
                     return Destination::Nobody;
                 }
-                // As with any TCP whose program is gone, data that can no longer be read is
-                // refused.
+                // Data that no program can read any more is answered by a reset, as in any TCP.
                 let fin_only = segment.payload == 0;
                 return answer(if fin_only {
                     segment.acknowledgement()
@@ -437,7 +438,7 @@ impl Stack {
         }
     }
 
-    /// Sends a segment of the stack itself, in the buffer of the packet that it answers.
+    /// Sends an answer of the stack, in the buffer of the packet that it answers.
     fn answer(&self, key: &FlowKey, answer: Answer, mut packet: Packet) {
         answer.write(key, &self.checksums(), &mut packet);
         let local = self.has(key.remote.ip());
@@ -449,10 +450,10 @@ impl Stack {
     }
 }
 
-/// Source of unpredictable numbers.
+/// Source of random numbers, unpredictable unless it has a seed.
 enum Random {
     System,
-    /// Predictable numbers, for simulation. `given` counts them.
+    /// Predictable numbers, for simulation. `given` counts the numbers generated.
     Seeded {
         seed: u64,
         given: AtomicU64,
@@ -469,7 +470,7 @@ impl Random {
 
     fn next(&self) -> u64 {
         match self {
-            // Every `RandomState` has another secret key.
+            // Every `RandomState` has a different secret key.
             Random::System => RandomState::new().hash_one(0),
             Random::Seeded { seed, given } => {
                 let number = given.fetch_add(1, Ordering::Relaxed);

@@ -11,8 +11,8 @@ use super::segment::FlowKey;
 use super::stack::EPHEMERAL;
 use crate::LlpError;
 
-/// Limit on lingering connections. At the limit the expired ones are dropped, and then all others
-/// if none had expired.
+/// Maximum number of lingering connections. At the limit the expired ones are dropped; if none has
+/// expired, all are dropped.
 pub(super) const MAX_LINGERING: usize = 4096;
 
 /// Connections and listeners of a stack, and the state of its link.
@@ -26,17 +26,17 @@ pub(super) struct Table {
     pub(super) fault: Option<LlpError>,
 }
 
-/// State of a pair of addresses that is in use.
+/// Use of a pair of addresses.
 pub(super) enum Flow {
     Live(Arc<Mailbox>),
-    /// Closed by both sides or by this one, and dropped by its owner. Until this time the port pair
-    /// stays in use and FINs are acknowledged.
+    /// A connection that its owner dropped after all bytes and the FIN of this side were
+    /// acknowledged. Until this time its addresses stay in use and FINs are acknowledged.
     Lingering {
         until: Instant,
     },
 }
 
-/// A port on which a listener listens, or which is reserved.
+/// A local address that has a listener or is reserved.
 pub(super) struct Listening {
     /// Address of the listener; `None` for all addresses of the host.
     pub(super) addr: Option<IpAddr>,
@@ -54,7 +54,7 @@ impl Listening {
 impl Table {
     pub(super) fn listener(&self, at: SocketAddr) -> Option<&Arc<Backlog>> {
         let listeners = self.listeners.get(&at.port())?;
-        // A listener at this very address takes precedence over one at all addresses.
+        // A listener at exactly this address takes precedence over one at all addresses.
         let exact = listeners
             .iter()
             .find(|listening| listening.addr == Some(at.ip()));
@@ -64,7 +64,7 @@ impl Table {
             .and_then(|listening| listening.backlog.as_ref())
     }
 
-    /// Returns the entry of an address that is listened at or reserved.
+    /// Returns the entry of a local address that has a listener or is reserved.
     pub(super) fn listening_at(&mut self, at: SocketAddr) -> Option<&mut Listening> {
         let addr = (!at.ip().is_unspecified()).then_some(at.ip());
         let listeners = self.listeners.get_mut(&at.port())?;

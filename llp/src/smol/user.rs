@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::stack::Stack;
 
-/// Number of users.
+/// Number of users of a stack.
 #[derive(Default)]
 pub(crate) struct Users(AtomicUsize);
 
 /// A counted reference to a stack.
 ///
-/// The drop of the last one closes the link before it returns, so the interface or the socket is
-/// free then. A plain `Arc` is not enough. The link's thread holds one too, for short times, and
-/// could be the last owner.
+/// Dropping the last user closes the link before the call returns. The interface or socket can then
+/// be used again at once. A plain `Arc` is not enough, because the link's thread also holds one for
+/// short times and could be its last owner.
 pub(crate) struct User(Arc<Stack>);
 
 impl User {

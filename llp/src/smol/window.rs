@@ -1,16 +1,16 @@
-//! The peer's MSS and window, which smoltcp keeps private, as read from the peer's headers.
+//! Tracks the peer's MSS and window from its headers, because smoltcp keeps them private.
 //!
-//! A segment is read before smoltcp processes it, and counts only if smoltcp accepted it. Its
-//! effects show that: a SYN changes the state, and after an acknowledgement the send buffer begins
-//! at its number. A segment that lies before the acknowledged position (a retransmission, or a
-//! reordered one) has no effect. smoltcp ignores everything in it, even a larger window.
+//! A segment is parsed before smoltcp processes it, and counts only if smoltcp then accepted it. A
+//! SYN was accepted if smoltcp's state changed. An acknowledgement was accepted if the send buffer
+//! now begins at its number. A segment that ends before the next expected byte (a retransmission,
+//! or a late one) does not count: smoltcp ignores everything in it, even a larger window.
 
 use smoltcp::socket::tcp::State;
 use smoltcp::wire::TcpSeqNumber;
 
 use super::segment::Segment;
 
-/// Largest shift of a window (RFC 7323 section 2.3).
+/// Largest window scale shift (RFC 7323 section 2.3).
 const MAX_SHIFT: u8 = 14;
 
 const SYN: u8 = 2;
@@ -22,21 +22,21 @@ pub(crate) struct Peer {
     /// MSS option of the peer's SYN: `Some(None)` for a SYN without it.
     pub(crate) mss: Option<Option<u16>>,
     shift: u8,
-    /// The peer's SYN had the window scale option, so this side's windows are scaled as well.
+    /// True if the peer's SYN had the window scale option. This side's windows are then scaled too.
     pub(crate) scales: bool,
-    /// Window of the peer, from the first unacknowledged byte.
+    /// The peer's window in bytes, counted from the first unacknowledged byte.
     pub(crate) window: usize,
-    /// Largest window that the peer ever offered.
+    /// Largest window in bytes that the peer ever offered.
     pub(crate) largest_window: usize,
     /// Sequence number of the peer's SYN.
     pub(crate) syn: Option<TcpSeqNumber>,
-    /// The last segment only repeated an acknowledgement, as after a loss. With bytes in flight,
-    /// that is a duplicate acknowledgement of RFC 5681 section 2.
+    /// True if the last segment only repeated an acknowledgement. With bytes in flight, that is a
+    /// duplicate acknowledgement (RFC 5681 section 2), which indicates a loss.
     pub(crate) repeated: bool,
     heard: Option<Heard>,
 }
 
-/// Segment that smoltcp processes now.
+/// Fields of the segment that smoltcp is about to process.
 #[derive(Debug, Clone, Copy)]
 struct Heard {
     seq: TcpSeqNumber,
@@ -47,7 +47,8 @@ struct Heard {
     syn: Option<(Option<u16>, Option<u8>)>,
     /// The segment has no data, and no flag except ACK.
     pure_ack: bool,
-    /// The segment has options: with SACK, they report bytes beyond a gap.
+    /// True if the segment has options. They may be SACK blocks, which report bytes received after
+    /// a gap.
     options: bool,
 }
 
@@ -77,30 +78,30 @@ impl Heard {
         })
     }
 
-    /// Returns true if the segment lies before the acknowledged position.
+    /// Returns true if the segment ends at or before `acknowledged` and begins before it.
     fn is_before(&self, acknowledged: TcpSeqNumber) -> bool {
         self.seq < acknowledged && self.seq + self.octets <= acknowledged
     }
 }
 
 impl Peer {
-    /// Reads a segment that smoltcp is about to process. `acknowledged` is the position that this
-    /// side has acknowledged.
+    /// Parses a segment that smoltcp is about to process. `acknowledged` is the last
+    /// acknowledgement number that this side has sent.
     #[inline]
     pub(crate) fn arrives(&mut self, packet: &[u8], acknowledged: Option<TcpSeqNumber>) {
         self.heard = Heard::read(packet)
             .filter(|heard| acknowledged.is_none_or(|acknowledged| !heard.is_before(acknowledged)));
     }
 
-    /// Returns true if the segment does nothing but acknowledge `ack`.
+    /// Returns true if the parsed segment is a pure acknowledgement of `ack`.
     pub(crate) fn only_repeats(&self, ack: TcpSeqNumber) -> bool {
         self.heard
             .is_some_and(|heard| heard.pure_ack && heard.ack == ack)
     }
 
-    /// Records the segment's fields if smoltcp accepted it. smoltcp's state changed from the first
-    /// to the second of `states`. `our_syn` is the sequence number of this side's SYN. `handed`
-    /// bytes were ever put into the send buffer, and `queued` are in it now.
+    /// Records the segment's fields if smoltcp accepted it. `states` holds smoltcp's state before
+    /// and after the segment. `our_syn` is the sequence number of this side's SYN. `handed` bytes
+    /// were ever put into the send buffer, and `queued` are in it now.
     pub(crate) fn arrived(
         &mut self,
         states: (State, State),
@@ -133,7 +134,7 @@ impl Peer {
         }
     }
 
-    /// Value of the window field in a segment other than a SYN.
+    /// Returns the peer's window as the value of the window field in a segment other than a SYN.
     pub(crate) fn window_field(&self) -> u16 {
         u16::try_from(self.window >> self.shift).unwrap_or(u16::MAX)
     }
@@ -144,8 +145,8 @@ impl Peer {
     }
 }
 
-/// Sequence number after the first `octets` bytes of the stream, which follow the SYN. Sequence
-/// numbers wrap at 2^32.
+/// Returns the sequence number after the first `octets` bytes of the stream, which begins after the
+/// SYN. Sequence numbers wrap at 2^32.
 pub(crate) fn after(syn: TcpSeqNumber, octets: u64) -> TcpSeqNumber {
     let [.., a, b, c, d] = octets.wrapping_add(1).to_be_bytes();
     TcpSeqNumber(syn.0.wrapping_add(i32::from_be_bytes([a, b, c, d])))
@@ -158,7 +159,7 @@ mod tests {
     const OUR_SYN: TcpSeqNumber = TcpSeqNumber(-3);
     const OPEN: (State, State) = (State::Established, State::Established);
 
-    /// Makes a segment that acknowledges 10 bytes.
+    /// Makes a segment with `octets` data bytes that acknowledges 10 bytes.
     fn segment(seq: i32, octets: usize, window: u16, v6: bool) -> Vec<u8> {
         let (version, at) = if v6 { (0x60, 40) } else { (0x45, 20) };
         let mut packet = vec![0; at + 20 + octets];

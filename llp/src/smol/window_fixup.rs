@@ -1,60 +1,61 @@
-//! Corrects the window and the sequence numbers in smoltcp's segments.
+//! Corrects the window and the sequence numbers in segments that smoltcp sends.
 //!
-//! In two ways, smoltcp 0.14 offers the peer more room than it then accepts. The surplus is
-//! discarded, and the stream stands still for a second until it is retransmitted. With full windows
-//! and a peer on another core, both happen many times per gigabyte:
-//! * The window field is rounded down to its scale. So the end of the window can move back by some
-//!   bytes when the window slides (RFC 7323 section 2.4 warns of this). The peer may have filled
-//!   these bytes before it gets the update. Therefore every segment offers one unit less than
-//!   smoltcp remembers, and the end never moves back.
-//! * A zero-window probe carries the current window, but smoltcp remembers only the windows of
-//!   other segments. Therefore a probe repeats the window of the last other segment.
+//! smoltcp 0.14 offers the peer more room than it then accepts, in two cases. The surplus bytes are
+//! discarded, and the stream stops for a second until they are retransmitted. With full windows and
+//! a peer on another core, both cases happen many times per gigabyte:
+//! * The window field is rounded down to a multiple of the scale. So the end of the window can move
+//!   back by some bytes when the window slides (RFC 7323 section 2.4 warns of this). The peer may
+//!   have sent these bytes before it receives the update. Therefore every segment offers one unit
+//!   of the scale less than smoltcp does, and the end never moves back.
+//! * A zero-window probe carries the current window, but smoltcp remembers only the windows in
+//!   other segments. Therefore a probe repeats the window of the last segment that was not a probe.
 //!
-//! smoltcp's acknowledgements without data need another sequence number as well. After its timer
-//! fired, smoltcp gives them the number from which it retransmits. A peer that has received more
-//! discards them (RFC 9293 section 3.10.7.4). If the peer's timer has fired too, both ends repeat
-//! themselves forever. So these segments get the number after everything sent, including a FIN:
-//! SND.NXT.
+//! smoltcp's acknowledgements without data need another sequence number too. After its timer fired,
+//! smoltcp gives them the number from which it retransmits. A peer that has received more bytes
+//! discards them (RFC 9293 section 3.10.7.4). If the peer's timer has fired too, both ends
+//! retransmit forever. So these segments get SND.NXT, the number after all bytes sent and the FIN.
 //!
-//! A RST that ends a connection gets that number as well, but none after the peer's window. It then
-//! has exactly the number that the peer expects, unless bytes were lost (RFC 5961 section 3.2).
+//! A RST that ends a connection gets SND.NXT too, but no number after the end of the peer's window.
+//! It then has exactly the number that the peer expects, unless bytes were lost (RFC 5961 section
+//! 3.2).
 //!
-//! One exception is the probe of a closed window when all bytes were sent, so that smoltcp has no
-//! byte to probe with. It gets the number of an acknowledged byte, because only an unacceptable
-//! segment is answered.
+//! One exception is the probe of a closed window when all bytes were sent and smoltcp has no byte
+//! to probe with. It gets the number of an acknowledged byte, because the peer answers only an
+//! unacceptable segment.
 
 use smoltcp::wire::{IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
 
 use super::segment::syn_options;
 
-/// Windows that the two ends last offered each other.
+/// State for the corrections: the windows and sequence numbers of the segments sent so far.
 #[derive(Debug, Default)]
 pub(crate) struct WindowFixup {
-    /// Acknowledgement number and window field of the last segment that was no probe.
+    /// Acknowledgement number and window field of the last segment that was not a probe.
     last: Option<(TcpSeqNumber, u16)>,
     /// Acknowledgement number of this side's SYN, if it answered the peer's SYN.
     answered: Option<TcpSeqNumber>,
-    /// Window that this side's SYN offered, and the shift that it announced for later windows.
+    /// Window in bytes that this side's SYN offered.
     syn_window: u16,
     shift: u8,
-    /// The peer's last segment closed its window.
+    /// True if the peer's last segment closed its window.
     peer_closed_window: bool,
     /// Sequence number of this side's SYN.
     pub(crate) syn: Option<TcpSeqNumber>,
     /// Sequence number after the last byte of the stream that was ever sent.
     pub(crate) sent_to: Option<TcpSeqNumber>,
-    /// Sequence number after everything that was ever sent, including a FIN.
+    /// Sequence number after all bytes and the FIN that were ever sent.
     next: Option<TcpSeqNumber>,
-    /// Sequence number before the first unacknowledged byte, while a probe has no byte to carry.
+    /// Sequence number for a window probe without data: that of the last acknowledged byte. Set
+    /// only while such a probe may be sent.
     pub(crate) empty_probe: Option<TcpSeqNumber>,
-    /// Sequence number after the peer's window, while smoltcp sends by itself.
+    /// Sequence number after the peer's window. Set only while smoltcp sends on its own initiative.
     pub(crate) peer_window_end: Option<TcpSeqNumber>,
-    /// Bytes of the stream were sent again.
+    /// True if stream bytes were sent again since the flag was last cleared.
     pub(crate) resent: bool,
 }
 
-/// Returns source, destination and TCP segment of an IP packet without extensions, which is the
-/// kind that smoltcp sends.
+/// Returns source, destination and TCP segment of an IP packet without extension headers. smoltcp
+/// sends only such packets.
 pub(crate) fn split(packet: &mut [u8]) -> Option<(IpAddress, IpAddress, TcpPacket<&mut [u8]>)> {
     let (source, destination, protocol, range): (IpAddress, IpAddress, _, _) =
         match packet.first()? >> 4 {
@@ -87,21 +88,22 @@ pub(crate) fn split(packet: &mut [u8]) -> Option<(IpAddress, IpAddress, TcpPacke
 }
 
 impl WindowFixup {
-    /// Last acknowledgement number that was sent.
+    /// Returns the last acknowledgement number that was sent.
     pub(crate) fn acknowledged(&self) -> Option<TcpSeqNumber> {
         self.last.map(|(ack, _)| ack)
     }
 
-    /// Acknowledgement number and window field of the last segment, for one without news.
+    /// Returns the acknowledgement number and window field of the last segment, to repeat them.
     pub(crate) fn last_ack(&self) -> Option<(TcpSeqNumber, u16)> {
-        // There is room for one unit of the scale, because nothing has arrived since.
+        // Only a SYN was sent. Its window is larger than one unit of the scale, and nothing has
+        // used it yet.
         self.last.or(self.answered.map(|ack| (ack, 1)))
     }
 
-    /// Window field for a segment that acknowledges `ack`, which may be later than the last
-    /// acknowledgement. The end of the window stays, up to one unit of the scale, for which there
-    /// is room. `scales`: the peer's SYN had the window scale option. `None` if nothing was
-    /// acknowledged yet.
+    /// Returns the window field for a segment that acknowledges `ack`, which may be later than the
+    /// last acknowledgement. The end of the window stays the same, or moves by less than one unit
+    /// of the scale, which smoltcp accepts. `scales` is true if the peer's SYN had the window scale
+    /// option. Returns `None` if nothing was acknowledged yet.
     pub(crate) fn window_from(&self, ack: TcpSeqNumber, scales: bool) -> Option<u16> {
         let shift = if scales { self.shift } else { 0 };
         let end = match (self.last, self.answered) {
@@ -113,17 +115,17 @@ impl WindowFixup {
         Some(u16::try_from(room.div_ceil(1 << shift)).unwrap_or(u16::MAX))
     }
 
-    /// Sequence number after everything that was ever sent: SND.NXT.
+    /// Returns SND.NXT: the sequence number after all bytes and the FIN that were ever sent.
     pub(crate) fn send_next(&self) -> Option<TcpSeqNumber> {
         self.next.or(self.syn.map(|syn| syn + 1))
     }
 
-    /// Sequence number of the last byte or FIN that was sent.
+    /// Returns the sequence number of the last byte, or of the FIN, that was sent.
     pub(crate) fn last_left(&self) -> Option<TcpSeqNumber> {
         self.next.map(|next| next - 1)
     }
 
-    /// Records the window of a segment that arrived.
+    /// Records whether a received segment closes the peer's window.
     pub(crate) fn arrived(&mut self, packet: &[u8]) {
         let header = match packet.first().map(|octet| octet >> 4) {
             Some(4) => usize::from(packet[0] & 0xf) * 4,
@@ -134,7 +136,8 @@ impl WindowFixup {
         }
     }
 
-    /// Corrected sequence number of a segment without data, if it needs one.
+    /// Returns the corrected sequence number for a segment without data, or `None` if it is already
+    /// correct.
     fn seq_of_dataless(&self, tcp: &TcpPacket<&mut [u8]>) -> Option<TcpSeqNumber> {
         if tcp.rst() {
             let end = self.peer_window_end?;
@@ -148,7 +151,7 @@ impl WindowFixup {
         self.next.filter(|next| tcp.seq_number() < *next)
     }
 
-    /// Corrects an outgoing segment.
+    /// Corrects an outgoing segment and records its numbers.
     pub(crate) fn fix_outgoing(&mut self, packet: &mut [u8], checksums: bool) {
         let Some((source, destination, mut tcp)) = split(packet) else {
             return;
@@ -183,7 +186,7 @@ impl WindowFixup {
                     tcp.fill_checksum(&source, &destination);
                 }
             }
-            // The window of a SYN is not scaled, and is smaller as a result.
+            // The window of a SYN is not scaled, so it is never rounded and needs no correction.
             _ if tcp.syn() => {
                 self.last = None;
                 self.answered = tcp.ack().then(|| tcp.ack_number());
@@ -299,7 +302,7 @@ mod tests {
             window_fixup.fix_outgoing(&mut segment(b"0123456789", 100, 50, v6), true);
             window_fixup.arrived(&segment(b"", 1, 0, v6));
             window_fixup.empty_probe = Some(TcpSeqNumber(11));
-            // A segment with news is an acknowledgement, and has to be acceptable.
+            // A segment with a new acknowledgement is not a probe, and has to be acceptable.
             let mut news = segment(b"", 110, 50, v6);
             window_fixup.fix_outgoing(&mut news, true);
             assert_eq!(sequence(&news), TcpSeqNumber(17));
@@ -328,7 +331,8 @@ mod tests {
         for v6 in [false, true] {
             let mut window_fixup = WindowFixup::default();
             window_fixup.fix_outgoing(&mut segment(b"0123456789", 100, 50, v6), true);
-            // A number that smoltcp rewound, a correct one, and two ends of the peer's window.
+            // Cases: a number that smoltcp rewound, a correct number, and three different ends of
+            // the peer's window.
             for (seq, window_end, right) in [
                 (7, 1000, 17),
                 (17, 1000, 17),
@@ -342,7 +346,7 @@ mod tests {
                 assert_eq!(sequence(&packet), TcpSeqNumber(right));
                 promised(&packet);
             }
-            // The answer to a segment has the number that the segment acknowledges.
+            // A reset in answer to a segment keeps the number that the segment acknowledges.
             window_fixup.peer_window_end = None;
             let mut answer = reset(9, v6);
             window_fixup.fix_outgoing(&mut answer, true);
