@@ -1,6 +1,6 @@
-//! Cost of alignment on the in-memory link of this machine: sends 1 GiB of FPDUs as one run of
-//! bytes, and cut at their ends. With one thread it measures processor time, which other load on
-//! the machine disturbs less; with two threads, real time.
+//! Measures the cost of alignment on the in-memory link. Sends 1 GiB of FPDUs without alignment (as
+//! one run of bytes), and aligned with segments. With one thread it measures processor time, which
+//! other load on the machine disturbs less; with two threads it measures real time.
 //!
 //! `cargo run --release -p uwarp-llp --example fpdu_speed`
 #![expect(clippy::print_stdout, reason = "it prints its results")]
@@ -134,7 +134,8 @@ fn main() -> Result<(), LlpError> {
         (65535, 64776),
     ] {
         let mut rates = [[0.0_f64; 2]; 2];
-        // Other load disturbs the measurements, so the best of five counts, in alternation.
+        // Other load disturbs the measurements, so the two modes alternate and the best of five
+        // runs counts.
         for _ in 0..5 {
             for aligned in [false, true] {
                 for (threads, run) in [one_thread, two_threads].into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Speed of the in-memory link on this machine: bulk and ping-pong, with one thread for both ends
-//! and with one for each.
+//! Measures the speed of the in-memory link: bulk transfers and ping-pong, with one thread for both
+//! ends and with one thread for each end.
 //!
 //! `cargo run --release -p uwarp-llp --example memory_speed`
 #![expect(clippy::print_stdout, reason = "it prints its results")]
@@ -78,7 +78,7 @@ fn bulk_in_two_threads((mut client, mut server): Ends) -> Result<Duration, LlpEr
     Ok(elapsed)
 }
 
-/// Waits for the descriptor or the deadline, like a program with other work.
+/// Waits for the descriptor or the deadline, as a program does that does not spin.
 fn wait(llp: &dyn Llp) {
     let left = llp
         .deadline()

@@ -1,4 +1,4 @@
-//! FPDUs and smoltcp's segments, from a capture of the link.
+//! Alignment of smoltcp's segments with FPDUs, checked in a capture of the link.
 
 mod common;
 
@@ -13,7 +13,7 @@ use uwarp_capture::Capture;
 use uwarp_llp::smol::{Clock, Congestion, MemoryNetwork, MemorySettings};
 use uwarp_llp::{Llp, Piece, Recv, SendHints};
 
-/// A clock that stands still, so no timer ever fires.
+/// A clock that does not advance, so that no timer ever fires.
 struct Frozen(Instant);
 
 impl Clock for Frozen {
@@ -33,7 +33,7 @@ struct Play {
     settings: MemorySettings,
     v6: bool,
     fpdus: Vec<usize>,
-    /// Largest number of bytes that the sender offers in a call.
+    /// Maximum number of bytes that the sender offers in a call, in addition to one FPDU.
     call: usize,
     seed: u64,
 }
@@ -50,12 +50,13 @@ impl Play {
             .collect()
     }
 
-    /// Fewest bytes that a call offers: one complete FPDU.
+    /// Minimum number of bytes that a call offers: the longest FPDU.
     fn least(&self) -> usize {
         self.fpdus.iter().copied().max().unwrap_or(0)
     }
 
-    /// Sends all FPDUs to a reader that pauses now and then, and checks the received bytes.
+    /// Sends all FPDUs to a reader that pauses now and then, and checks the received bytes. Returns
+    /// the segments and EMSS.
     fn run(&self) -> (Segments, usize) {
         let file = Shared::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
@@ -97,7 +98,7 @@ impl Play {
                     stuck = false;
                 }
             }
-            // While the reader pauses, there may be no progress.
+            // While the reader pauses, both ends may be idle, so waiting would hang.
             if stuck && reads > 0 && sent < stream.len() {
                 wait(&[
                     Wait::connection(&*client, true),
@@ -111,7 +112,8 @@ impl Play {
         (segments(&file, at), emss)
     }
 
-    /// Runs the transfer, and checks that every segment begins with an FPDU and holds whole ones.
+    /// Runs the transfer, and checks that every segment consists of whole FPDUs. Returns the number
+    /// of segments.
     fn run_aligned(&self) -> Result<usize, TestCaseError> {
         let (segments, emss) = self.run();
         let ends = self.ends();
@@ -153,7 +155,7 @@ fn mixed(random: &mut Random, largest: usize, octets: usize) -> Vec<usize> {
 
 #[test]
 fn every_segment_begins_with_an_fpdu_and_holds_whole_ones() {
-    // With 1501 and 1282, EMSS is not a multiple of 4.
+    // With the MTUs 1501 and 1282, EMSS is not a multiple of 4.
     for (mtu, v6) in [
         (576, false),
         (1500, false),
@@ -189,7 +191,7 @@ fn small_fpdus_share_segments() {
         seed: 5,
     };
     let segments = play.run_aligned().unwrap();
-    // 33 of them fill a segment. A call may end with a segment that is not full.
+    // A segment holds 33 of these FPDUs. The last segment of a call may not be full.
     assert!((304..400).contains(&segments), "{segments}");
 }
 
@@ -271,7 +273,7 @@ fn a_tiny_inbox_does_not_cost_alignment() {
 }
 
 /// With a reader in another thread, acknowledgements arrive while more bytes are in flight. So the
-/// send buffer is never empty, and its end falls into the middle of segments.
+/// send buffer is never empty, and the end of the ring falls into the middle of segments.
 #[test]
 fn the_end_of_the_send_buffer_cuts_no_segment() {
     const OCTETS: usize = 8 << 20;
@@ -326,8 +328,8 @@ fn with_congestion_control_all_octets_arrive() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// FPDUs and calls of any size, windows of two or more segments, and a reader that lets windows
-    /// fill.
+    /// FPDUs and calls have any size, and windows have two or more segments. The reader pauses, so
+    /// that windows fill.
     #[test]
     fn fpdus_stay_aligned_while_windows_fill(
         mtu in 576_usize..4000,

@@ -1,5 +1,5 @@
-//! Segments of an attacker that does not see a connection and guesses its numbers (RFC 5961). Two
-//! hosts with simulated time; the test carries their packets and adds its own.
+//! Forged segments of an attacker who cannot see a connection and guesses its numbers (RFC 5961).
+//! Two hosts use simulated time; the test carries their packets and adds forged ones.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -14,9 +14,9 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 const SECOND: Duration = Duration::from_secs(1);
-/// Receive buffer of each host, which is its window while all bytes were read.
+/// Size in bytes of each host's receive buffer, which is its window when all bytes were read.
 const WINDOW: u32 = 256 << 10;
-/// Shift of the windows that the hosts offer with this buffer.
+/// Window scale shift of the hosts with this buffer.
 const SHIFT: u32 = 3;
 
 struct Made(Instant, Mutex<Duration>);
@@ -85,11 +85,11 @@ impl Fields {
 
 #[derive(Default)]
 struct Wire {
-    /// Receiving host and packet.
+    /// Packets in flight, each with its receiving host.
     under_way: VecDeque<(usize, Vec<u8>)>,
-    /// Sending host and header of each packet, including lost ones.
+    /// Header of each packet sent, including lost ones, with its sending host.
     sent: Vec<(usize, Fields)>,
-    /// Packets with data are lost.
+    /// True if packets with data are lost.
     lossy: bool,
 }
 
@@ -162,7 +162,7 @@ impl World {
         *self.clock.1.lock() += time;
     }
 
-    /// Headers sent by this host since the last call.
+    /// Takes the headers recorded since the last call, and returns those of `host`.
     fn sent_by(&self, host: usize) -> Vec<Fields> {
         let sent = std::mem::take(&mut self.wire.lock().sent);
         sent.into_iter()
@@ -176,10 +176,11 @@ struct Scene {
     listener: Box<dyn LlpListener>,
     client: Box<dyn Llp>,
     server: Box<dyn Llp>,
-    /// The server's next expected byte, its next byte to send, and the largest window that it was
-    /// offered.
+    /// Sequence number that the server expects next.
     receive_next: u32,
+    /// Next sequence number that the server sends.
     send_next: u32,
+    /// Largest window in bytes that the server was offered.
     largest_window: u32,
 }
 
@@ -221,7 +222,8 @@ impl Scene {
         }
     }
 
-    /// Sends bytes in both directions, checks that they arrive alone, and notes the numbers.
+    /// Sends bytes in both directions, and checks that exactly these bytes arrive. Then records the
+    /// sequence numbers and the largest window.
     fn works(&mut self) {
         self.settle();
         let send = |llp: &mut dyn Llp| llp.try_send(&[Piece::from(b"right")], SendHints::NONE);
@@ -264,7 +266,8 @@ impl Scene {
         self.world.sent_by(1)
     }
 
-    /// Checks that these are one challenge ACK, or nothing.
+    /// Checks that `answers` consists of one challenge ACK if `challenge` is true, and is empty
+    /// otherwise.
     fn check(&self, answers: &[Fields], challenge: bool, what: &str) {
         assert_eq!(answers.len(), usize::from(challenge), "{what}: {answers:?}");
         for answer in answers {
@@ -358,7 +361,7 @@ fn rfc_5961_5_2_data_with_an_acknowledgement_out_of_range_is_answered_and_droppe
                 (false, 1 << 30),
             ] {
                 scene.world.wait(SECOND);
-                // Everything was acknowledged, so SND.UNA is SND.NXT.
+                // All bytes were acknowledged, so SND.UNA equals SND.NXT.
                 let ack = if from_sent {
                     scene.send_next.wrapping_add(challenge)
                 } else {
@@ -369,7 +372,8 @@ fn rfc_5961_5_2_data_with_an_acknowledgement_out_of_range_is_answered_and_droppe
                 scene.check(&answers, true, &format!("{from_sent} {challenge}"));
                 scene.works();
             }
-            // The oldest acknowledgement in range is that of a delayed segment: no answer.
+            // The oldest acknowledgement in range can belong to a delayed segment, so it is not
+            // answered.
             scene.world.wait(SECOND);
             let oldest = scene.send_next.wrapping_sub(scene.largest_window);
             let answers = scene.forge(ACK, scene.receive_next, oldest, payload);
@@ -404,8 +408,9 @@ fn rfc_5961_7_challenges_are_few_in_a_second() {
     }
 }
 
-/// The server lacks bytes that the client has sent, so the client's reset has a later number than
-/// the server expects. A challenge ACK tells the client's host the right one.
+/// The server has not received all bytes that the client sent, so the client's reset has a later
+/// number than the server expects. The server's challenge ACK makes the client's host send a reset
+/// with the expected number.
 #[test]
 fn rfc_5961_3_2_a_reset_after_lost_bytes_ends_the_connection_after_a_challenge() {
     for v6 in [false, true] {
@@ -430,8 +435,8 @@ fn rfc_5961_3_2_a_reset_after_lost_bytes_ends_the_connection_after_a_challenge()
     }
 }
 
-/// TCP's timer has fired, and the congestion window is small, so smoltcp would send its reset with
-/// a number that the peer has received already.
+/// TCP's timer has fired, and the congestion window is small. smoltcp itself would send a reset
+/// with a number that the peer has received already.
 #[test]
 fn rfc_9293_3_10_5_an_abort_names_the_end_of_what_was_sent() {
     for v6 in [false, true] {
@@ -467,7 +472,8 @@ fn rfc_9293_3_10_5_an_abort_names_the_end_of_what_was_sent() {
     }
 }
 
-/// With a closed window the peer expects the byte of a probe, so the reset must not lie after it.
+/// With a closed window the peer has not accepted the byte of a probe, so the reset must not have a
+/// later number.
 #[test]
 fn rfc_5961_3_2_an_abort_into_a_closed_window_is_exact() {
     for v6 in [false, true] {
@@ -560,8 +566,8 @@ fn rfc_5961_3_2_a_half_open_connection_ends_with_the_exact_reset_only() {
     }
 }
 
-/// A host that restarts and uses the same addresses again learns by the challenge ACK that the
-/// other end is half-open (RFC 9293 section 3.5.1), and resets it.
+/// A host restarts and uses the same addresses again. The challenge ACK shows it that the other end
+/// has a half-open connection (RFC 9293 section 3.5.1), and it resets that connection.
 #[test]
 fn rfc_5961_4_2_a_restarted_peer_ends_its_old_connection() {
     for v6 in [false, true] {
@@ -572,7 +578,7 @@ fn rfc_5961_4_2_a_restarted_peer_ends_its_old_connection() {
         scene.client = scene.world.hosts[0]
             .connect(Some(local), scene.world.at)
             .unwrap();
-        // The old host had no time for a reset.
+        // A host that crashes sends no reset, so the old host's resets are removed.
         let mut wire = scene.world.wire.lock();
         wire.under_way
             .retain(|(_, packet)| Fields::of(packet).flags & RST == 0);

@@ -1,4 +1,4 @@
-//! Contents of capture files.
+//! Packets that a capture file contains for each kind of network.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! FPDUs and segments with a congestion window.
+//! Alignment of segments with FPDUs, with a congestion window.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn at() -> SocketAddr {
 struct Play {
     settings: MemorySettings,
     octets: usize,
-    /// Size of the FPDUs in bytes, or its limit if `random_sizes` is set.
+    /// Size of the FPDUs in bytes, or the maximum size if `random_sizes` is true.
     fpdu: usize,
     random_sizes: bool,
     /// Number of bytes in the other direction.
@@ -59,7 +59,7 @@ impl Play {
         self
     }
 
-    /// Sends bytes that are not an FPDU, and waits for their acknowledgement.
+    /// Sends `prelude` bytes that are not an FPDU, and waits until they are acknowledged.
     fn send_prelude(&self, link: &Link, client: &mut dyn Llp, server: &mut dyn Llp) {
         if self.prelude == 0 {
             return;
@@ -136,8 +136,8 @@ impl Play {
 }
 
 impl Seen {
-    /// Returns two lists of segment numbers. The first has new segments that begin or end within an
-    /// FPDU. The second has segments with bytes of earlier ones, because they were sent again.
+    /// Returns two lists of segment numbers. The first lists new segments that begin or end within
+    /// an FPDU. The second lists retransmissions: segments that begin with bytes of an earlier one.
     fn cut_and_repeated(&self) -> (Vec<usize>, Vec<usize>) {
         let is_end = |at: &u64| *at == 0 || self.ends.binary_search(at).is_ok();
         let mut sent = 0;
@@ -184,8 +184,8 @@ fn without_loss_no_segment_is_cut_and_no_timer_is_needed() {
     }
 }
 
-/// smoltcp's congestion window is 2048 bytes at first, and one segment once a byte was
-/// acknowledged.
+/// smoltcp's congestion window is 2048 bytes at first, and at least one segment after the first
+/// acknowledgement.
 #[test]
 fn of_large_segments_only_the_first_is_cut_and_after_a_few_octets_none() {
     for congestion in BOTH {
@@ -197,8 +197,8 @@ fn of_large_segments_only_the_first_is_cut_and_after_a_few_octets_none() {
     }
 }
 
-/// TCP's retransmission after its timer may include the next segment. If no byte of it had arrived
-/// before, only its neighbours show that it was a retransmission.
+/// A retransmission after TCP's timer may continue into the next segment. If that segment was not
+/// sent before, only neighbouring segments show that it is part of a retransmission.
 #[test]
 fn after_loss_segments_hold_whole_fpdus_again() {
     for congestion in BOTH {
@@ -229,7 +229,7 @@ fn after_loss_segments_hold_whole_fpdus_again() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// `run` checks the bytes, and fails if neither end has anything to wait for.
+    /// `run` checks the bytes, and fails if neither end has a ready descriptor or a deadline.
     #[test]
     fn whatever_is_lost_doubled_or_reordered_all_octets_arrive(
         loss in 0.0..0.1,
@@ -275,8 +275,8 @@ fn two_ends_whose_timers_have_fired_hear_each_other() {
     play.run();
 }
 
-/// A transfer through windows and inboxes hardly larger than a segment, over a link that loses,
-/// duplicates and reorders.
+/// Creates a transfer through windows and inboxes hardly larger than a segment, over a link that
+/// loses, duplicates and reorders packets.
 fn tight(seed: u64, small_inbox: bool) -> Play {
     let mut random = Random((seed << 1) | 1);
     for _ in 0..8 {
@@ -301,9 +301,10 @@ fn tight(seed: u64, small_inbox: bool) -> Play {
     play
 }
 
-/// Each seed stood still or ended early at a point where smoltcp 0.14 does: see
-/// `smol/connection/standstill.rs`, `smol/window_fixup.rs` and `smol/dataless.rs`. `run` checks the
-/// bytes, and fails if neither end has anything to wait for.
+/// Each seed of the named lists once made the stream stop, or end early, because of a defect of
+/// smoltcp 0.14: see `smol/connection/standstill.rs`, `smol/window_fixup.rs` and
+/// `smol/dataless.rs`. `run` checks the bytes, and fails if neither end has a ready descriptor or a
+/// deadline.
 #[test]
 #[expect(clippy::print_stdout, reason = "the seed of a run that fails")]
 fn a_stream_through_tight_windows_and_inboxes_goes_on_to_its_end() {

@@ -1,5 +1,5 @@
-//! A process without free descriptors. The limit applies to the whole process, so this test has a
-//! binary of its own.
+//! A listener in a process without free descriptors. The limit applies to the whole process, so
+//! this test has a binary of its own.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Real TCP over every device that a specification can name: with the kernel's TCP in a separate
-//! network namespace, or with a second device.
+//! Transfers over every device that a specification can name. The peer is the kernel's TCP, in a
+//! separate network namespace, or a second device.
 
 mod common;
 mod netns;
@@ -24,7 +24,8 @@ fn at(addr: &str) -> SocketAddr {
     addr.parse().unwrap()
 }
 
-/// Runs all scenarios between two networks, the first of which is under test.
+/// Runs the scenarios between the tested network `ours`, at the address `here`, and `other`, at
+/// `there`.
 fn everything(ours: &dyn Network, here: &str, other: &dyn Network, there: &str) {
     let (here, there) = (at(here), at(there));
     random_data_crosses_in_random_pieces(other, ours, here, 300_000);
@@ -39,7 +40,7 @@ fn everything(ours: &dyn Network, here: &str, other: &dyn Network, there: &str) 
     nobody_listens_is_refused(other, SocketAddr::new(here.ip(), 9));
 }
 
-/// Creates a veth pair, with the kernel's addresses on the far end.
+/// Creates a veth pair. The kernel gets addresses on `veth1`.
 fn veth() {
     ip("link add veth0 type veth peer name veth1");
     ip("link set veth0 up");
@@ -132,7 +133,7 @@ in_namespace! {
         let kernel = KernelNetwork::default();
         let (mut a, _b) = connected(&*ours, &kernel, at("192.0.2.2:7174"));
         ip("link set veth0 down");
-        // The link has to notice this before the interface is deleted.
+        // The link has to notice the outage before the interface is deleted.
         std::thread::sleep(Duration::from_millis(200));
         ip("link del veth0");
         let error = ended(&mut *a);
@@ -157,7 +158,7 @@ in_namespace! {
     }
 }
 
-/// Returns the error that a connection ends with.
+/// Waits until a connection ends, and returns its error.
 fn ended(llp: &mut dyn Llp) -> LlpError {
     let limit = Instant::now() + Duration::from_secs(300);
     loop {
@@ -172,7 +173,7 @@ fn ended(llp: &mut dyn Llp) -> LlpError {
     }
 }
 
-/// A directory for two socket paths, removed afterwards.
+/// A directory for two socket paths. It is removed when this is dropped.
 struct Paths(PathBuf);
 
 impl Paths {
@@ -183,7 +184,7 @@ impl Paths {
         Self(path)
     }
 
-    /// Specification of one end.
+    /// Returns the device specification of one end.
     fn spec(&self, local: &str, remote: &str, keys: &str) -> String {
         let path = self.0.display();
         format!("unix:{path}/{local},{path}/{remote},{keys}")

@@ -1,4 +1,4 @@
-//! smoltcp over an Ethernet: two hosts at the ends of a cable in this process.
+//! smoltcp over an Ethernet: two hosts at the ends of an in-memory cable.
 
 mod common;
 
@@ -13,7 +13,8 @@ use uwarp_llp::ethernet::{Cable, EthernetNetwork, LinkSettings};
 use uwarp_llp::smol::{Clock, SystemClock};
 use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv, SendHints};
 
-/// Stops TCP's clock. A transfer then ends only if no packet and no wake-up is lost.
+/// A clock that does not advance, so that TCP's timers never fire. A transfer then ends only if no
+/// packet and no wake-up is lost.
 struct Frozen(Instant);
 
 impl Clock for Frozen {
@@ -84,7 +85,7 @@ fn what_holds_for_any_network() {
 fn a_host_reaches_itself_and_the_link_local_address_of_the_other() {
     let (a, b, _) = cable();
     random_data_crosses_in_random_pieces(&a, &a, at("192.0.2.1:0"), 50_000);
-    // The MAC address of the second host is 02:00:00:00:00:02; the scope has no meaning here.
+    // The MAC address of the second host is 02:00:00:00:00:02. The scope of the address is ignored.
     random_data_crosses_in_random_pieces(&a, &b, at("[fe80::ff:fe00:2%7]:0"), 50_000);
 }
 
@@ -118,7 +119,7 @@ fn sixty_four_connections_at_once_come_through_one_listener() {
             );
             wait(&all);
         }
-        // Every server is the other end of one client.
+        // Every server is the peer of exactly one client.
         let mut ports: Vec<_> = servers.iter().map(Llp::peer_addr).collect();
         ports.sort();
         let mut own: Vec<_> = clients.iter().map(Llp::local_addr).collect();
@@ -237,7 +238,7 @@ fn when_the_link_fails_everything_on_it_ends_with_the_reason() {
     assert_eq!(a.fault(), Some(down));
     assert_eq!(a.connect(None, at("192.0.2.2:7")).err(), Some(down));
     assert_eq!(a.listen(at("192.0.2.1:7"), 1).err(), Some(down));
-    // The other host notices it too, by itself.
+    // The other host notices the failure too.
     while b.fault().is_none() {
         wait(&[Wait::listener(&*idle)]);
         idle.clear_readiness();
@@ -245,7 +246,7 @@ fn when_the_link_fails_everything_on_it_ends_with_the_reason() {
     assert_eq!(idle.try_accept().err(), Some(down));
     assert_eq!(server.try_recv(&mut [0; 4]).err(), Some(down));
     drop((a, client, opening));
-    // The event was reported once, and no other.
+    // No further event was reported.
     assert!(events.try_recv().is_err());
     let (_teller, late) = watched(&b);
     assert_eq!(late.recv(), Ok(NetworkEvent::Down(down)));
@@ -310,7 +311,7 @@ fn describe_names_the_wire_and_its_mtu() {
     assert_eq!(a.describe(), "smoltcp over a cable in memory, MTU 1500");
 }
 
-/// A clock that advances when the test says so.
+/// A clock that the test advances.
 struct Stepped(Mutex<Instant>);
 
 impl Stepped {
@@ -332,8 +333,8 @@ fn readable(llp: &dyn Llp) -> bool {
 
 /// Interval of the keep-alive.
 const EVERY: Duration = Duration::from_secs(15);
-/// Shorter than the longest silence of a peer, 150 s, but the end of that is then nearer than the
-/// next probe.
+/// Step of the clock. It is shorter than the maximum silence of a peer, 150 s, but the end of that
+/// silence is then nearer than the next probe.
 const SILENCE: Duration = Duration::from_secs(140);
 
 #[test]
@@ -343,12 +344,13 @@ fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
         let asking = host(1)
             .keepalive(Some(EVERY))
             .clock(Arc::<Stepped>::clone(&clock));
-        // The same clock for both, because a peer answers one probe per second.
+        // Both hosts use the same clock, because a peer answers only one probe per second of its
+        // own clock.
         let answering = host(2).clock(Arc::<Stepped>::clone(&clock));
         let (a, b, _) = EthernetNetwork::cable(&asking, &answering).unwrap();
         let (mut client, mut server) = connected(&a, &b, at(to));
-        // True while an answer is missing. Once the peer was heard, the next event is the next
-        // probe.
+        // Returns true while the answer to a probe is missing. After an answer, the next deadline
+        // is that of the next probe.
         let waits = |client: &dyn Llp| {
             let next = clock.now() + EVERY;
             client.deadline().is_some_and(|at| at < next)
@@ -366,7 +368,7 @@ fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
                 ]);
                 server.clear_readiness();
                 server.drive();
-                // Drives only after a signal, because no wake-up may be lost.
+                // The client is driven only after a signal, to check that no wake-up is lost.
                 if readable(&*client) {
                     client.clear_readiness();
                     client.drive();
@@ -374,10 +376,10 @@ fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
             }
             assert_eq!(client.try_recv(&mut [0; 9]), Ok(Recv::WouldBlock));
         }
-        // The first probe is sent with the handshake. Its answer may be processed after the next
-        // step of the clock; no probe is due in that step.
+        // An answer to the last packet of the handshake may be processed after the first step of
+        // the clock. No probe is due in that step.
         assert!(asked >= 179, "{asked}");
-        // The server is not driven any more, so to its peer it is dead.
+        // The server is not driven any more, so it looks dead to its peer.
         let gone = LlpError::TimedOut {
             addr: server.local_addr(),
         };

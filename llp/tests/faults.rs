@@ -9,7 +9,7 @@ use common::*;
 use uwarp_llp::smol::{Congestion, FaultCounts, FaultSettings, MemoryNetwork, MemorySettings};
 use uwarp_llp::{LlpError, Network};
 
-/// Transfers bytes in both directions, with FINs after them, and checks them.
+/// Transfers bytes and a FIN in both directions, and checks the bytes.
 fn transfer(link: &Link, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) {
     let (client, server) = link.connected(at);
     let mut random = Random(seed | 1);
@@ -23,7 +23,8 @@ fn transfer(link: &Link, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) 
         a.step().unwrap();
         b.step().unwrap();
         // smoltcp's short TIME-WAIT may end before the last acknowledgement reaches the other end.
-        // That end is then reset, although it has received everything.
+        // That end is then reset although it has received all bytes, so it is enough that one end
+        // is done.
         let (done_a, done_b) = (a.done(), b.done());
         if a.peer_closed && b.peer_closed && (done_a || done_b) {
             break;
@@ -45,7 +46,8 @@ fn second(v6: bool) -> SocketAddr {
     }
 }
 
-/// Runs transfers over a link with these faults. A failure prints its seed.
+/// Runs transfers over a link with these faults, with several seeds. Returns the sums of the fault
+/// counts. A failure prints its seed.
 fn play(faults: FaultSettings, congestion: Congestion, octets: usize) -> [FaultCounts; 2] {
     let mut sums = [FaultCounts::default(); 2];
     for seed in 0..6 {

@@ -47,7 +47,7 @@ fn an_ipv6_listener_shows_ipv4_peers_as_such() {
 
 #[test]
 fn nobody_listens() {
-    // The port is bound, so that no other test listens there.
+    // The port is bound but not listened at, so that no other test listens there.
     let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     bound.bind(&loopback().into()).unwrap();
     let free = bound.local_addr().unwrap().as_socket().unwrap();
@@ -78,7 +78,7 @@ fn unacknowledged() {
     unacknowledged_counts_what_the_peer_has_not_taken(&network(), &network(), loopback());
 }
 
-/// After a fraction of a second the kernel sends the kept bytes by itself, so slow attempts do not
+/// The kernel sends the delayed bytes after a fraction of a second anyway, so slow attempts do not
 /// count.
 #[test]
 fn octets_that_others_follow_wait_for_them_or_for_a_push() {
@@ -135,7 +135,7 @@ fn more_pieces_than_one_call_of_the_kernel_takes_are_all_sent() {
     got.finish = false;
     let mut sent = 0;
     while sent < data.len() {
-        // The empty piece is passed once; count bytes, not pieces.
+        // A call may accept a part of the pieces, so the rest is determined by counting bytes.
         let from = pieces.iter().scan(0, |at, piece| {
             let start = *at;
             *at += piece.len();
@@ -160,7 +160,7 @@ fn more_pieces_than_one_call_of_the_kernel_takes_are_all_sent() {
 #[test]
 fn emss_leaves_the_options_out_of_the_segment() {
     let (a, b) = connected(&network(), &network(), loopback());
-    // 64 KiB of loopback MTU less at least 40 bytes of headers.
+    // The upper limit is the loopback MTU of 64 KiB less at least 40 bytes of headers.
     for end in [&a, &b] {
         assert!((536..=65_496).contains(&end.emss()), "{}", end.emss());
     }
@@ -199,7 +199,7 @@ fn a_port_can_be_listened_at_again_at_once() {
     let addr = listener.local_addr();
     let mut client = network().connect(None, addr).unwrap();
     let server = accept_and_connect(&mut *listener, &mut *client);
-    // The server closes first, so its end of the connection lingers.
+    // The server closes first, so that its end of the connection enters TIME-WAIT.
     drop((server, listener, client));
     assert!(network().listen(addr, 1).is_ok());
 }
@@ -241,8 +241,8 @@ fn settings_reach_the_sockets_and_an_unknown_algorithm_is_an_error() {
     assert!(error.to_string().contains("congestion control"), "{error}");
 }
 
-/// Name of the system's congestion control if it is BBR, which connections within a host do not
-/// keep. Otherwise prints the reason and returns `None`.
+/// Returns the name of the system's congestion control if it is BBR, which is replaced within a
+/// host. Otherwise prints why the test is skipped, and returns `None`.
 fn replaced_control() -> Option<String> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let name = String::from_utf8(socket.tcp_congestion().unwrap()).unwrap();
@@ -292,8 +292,8 @@ fn a_control_that_was_asked_for_is_kept_within_a_host() {
     }
 }
 
-/// The listener makes no system call for these, because each call counts under a flood of
-/// connections.
+/// The listener makes no system call to set or query these, because each call counts when many
+/// connections arrive at once.
 #[test]
 fn what_is_accepted_has_the_listeners_options_and_its_own_address() {
     for at in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
@@ -317,8 +317,8 @@ fn what_is_accepted_has_the_listeners_options_and_its_own_address() {
     }
 }
 
-/// SO_KEEPALIVE, the three options of `tcp(7)`, and the user timeout. Without the last one, bytes
-/// in flight would be sent again for a quarter of an hour.
+/// A keep-alive sets SO_KEEPALIVE, the three options of `tcp(7)`, and the user timeout. Without the
+/// last one, the kernel would retransmit bytes in flight for a quarter of an hour.
 #[test]
 fn a_keepalive_sets_the_options_of_the_socket_on_both_ends() {
     use uwarp_llp::Keepalive;

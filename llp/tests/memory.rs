@@ -1,4 +1,4 @@
-//! smoltcp over the link in memory.
+//! smoltcp over the in-memory link.
 
 mod common;
 
@@ -12,8 +12,8 @@ use uwarp_llp::{Llp, LlpError, Network, Piece, Recv, SendHints};
 
 const MTUS: [usize; 4] = [576, 1500, 9000, 65535];
 
-/// A clock that stands still, so no timer ever fires. A transfer then ends only if no packet and no
-/// wake-up is lost.
+/// A clock that does not advance, so that no timer ever fires. A transfer then ends only if no
+/// packet and no wake-up is lost.
 struct Frozen(Instant);
 
 impl Clock for Frozen {
@@ -344,7 +344,7 @@ fn octets_that_nobody_read_survive_the_end_of_time_wait() {
 fn a_silent_host_is_timed_out() {
     let settings = MemorySettings::default().connect_timeout(Duration::from_millis(20));
     let (a, b) = pair(&settings);
-    // The host listens, but nothing drives it.
+    // The host listens, but the listener is not driven.
     let _listener = b.listen(second(7), 4).unwrap();
     let mut client = a.connect(None, second(7)).unwrap();
     assert_eq!(
@@ -446,7 +446,7 @@ fn any_number_of_small_sends_waits_for_a_reader_who_comes_late() {
     assert!(sent > 10_000, "{sent}");
     let mut reader = End::new(server, Vec::new(), 1).bulk();
     reader.finish = false;
-    // The last one may have been taken in part.
+    // The last message may have been accepted in part, so only the whole ones are read.
     while reader.got.len() < 3 * sent {
         client.clear_readiness();
         client.drive();

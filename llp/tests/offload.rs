@@ -1,5 +1,5 @@
-//! Segments and checksums offloaded to the kernel: frames on the wire, and contents of a capture,
-//! in separate network namespaces.
+//! Segmentation and checksums offloaded to the kernel. The tests check frames on the wire and the
+//! contents of captures, in separate network namespaces.
 
 mod common;
 mod netns;
@@ -53,11 +53,12 @@ fn bridge(ports: [&str; 2]) {
     }
 }
 
-/// Connects a host on this device, at one port of a bridge, with a host with plain frames at the
-/// other port. The latter sees every segment as the kernel of the bridge has cut it. Each must
-/// begin with an FPDU and fit the MTU.
+/// Connects a host on `device`, at one port of a bridge, with a host without offload at the other
+/// port. The second host receives every segment as the kernel has cut it. Each segment must begin
+/// with an FPDU and fit the MTU.
 fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
-    // With a congestion window, smoltcp also cuts a burst at its end if acknowledgements are late.
+    // Congestion control is off, because smoltcp also cuts a burst at the end of a congestion
+    // window if acknowledgements are late.
     let ours = open(
         &format!("{device},ip=192.0.2.1/24,ip=2001:db8::1/64,congestion=none"),
         None,
@@ -74,9 +75,8 @@ fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
         let key = (client.local_addr(), client.peer_addr());
         let mut random = Random(7);
         let (first, rest) = (random.octets(100), random.octets(1 << 20));
-        // The first FPDU is alone in flight until it is acknowledged, like an MPA request: the
-        // congestion window is 2 KiB at first, and smoltcp cuts there. Full FPDUs follow, then
-        // small ones.
+        // The first FPDU is acknowledged before others follow, like an MPA request. Full-sized
+        // FPDUs follow, then small ones.
         let sent = client.try_send(&[Piece::from(&first)], SendHints::new(0, &[100]));
         assert_eq!(sent.unwrap(), 100);
         while !client.flushed() {
@@ -123,7 +123,8 @@ fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
             }
             let first = *start.get_or_insert(segment.seq);
             let at = u64::from(segment.seq.wrapping_sub(first));
-            // After a retransmission, which happens on a busy machine, segments are cut elsewhere.
+            // After a retransmission, which can happen on a busy machine, segments need not be
+            // aligned.
             aligned &= at >= left;
             assert!(
                 !aligned || at == 0 || ends.contains(&at),

@@ -1,5 +1,5 @@
-//! Lost bytes are sent again within some round trips, and not only when the timer of a second
-//! fires. The tests use a cable with a delay, and simulated time.
+//! With early recovery, lost bytes are sent again within some round trips and not only after a
+//! timer of one second. The tests use a cable with a delay, and simulated time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,10 +15,10 @@ use uwarp_llp::{Llp, Network, Piece, Recv, SendHints};
 /// Delay of a packet in one direction.
 const DELAY: Duration = Duration::from_millis(5);
 const KINDS: [Congestion; 3] = [Congestion::None, Congestion::Reno, Congestion::Cubic];
-/// Bytes of a segment.
+/// Number of data bytes in a full segment.
 const SEGMENT: usize = 1460;
 
-/// A clock that advances when the test says so.
+/// A clock that the test advances.
 struct Made {
     start: Instant,
     since: Mutex<Duration>,
@@ -30,19 +30,21 @@ impl Clock for Made {
     }
 }
 
-/// Decides when a packet arrives: one delay for each arrival.
+/// Decides when a packet arrives. Returns one delay for each arrival: none for a lost packet,
+/// several for a duplicated one.
 type Fate = Box<dyn FnMut(&Seen) -> Vec<Duration> + Send>;
 
 /// Properties of a packet that decide its fate.
 struct Seen {
-    /// The host that sends the stream has sent the packet.
+    /// True if the host that sends the stream has sent the packet.
     from_sender: bool,
-    /// Number of stream bytes in the packet, and their offset.
+    /// Number of stream bytes in the packet.
     octets: usize,
+    /// Offset of these bytes in the stream.
     offset: u32,
-    /// Number of earlier packets with bytes of the sender.
+    /// Number of earlier packets with stream bytes.
     number: usize,
-    /// The sender has sent the first of these bytes before.
+    /// True if the sender has sent the first of these bytes before.
     again: bool,
 }
 
@@ -52,7 +54,7 @@ struct Cable {
     state: Mutex<State>,
 }
 
-/// Time, order, whether the sender sent it, and the packet.
+/// Time of arrival, order of sending, whether the sender of the stream sent it, and the packet.
 type Arrival = (Duration, u64, bool, Vec<u8>);
 
 #[derive(Default)]
@@ -138,8 +140,8 @@ impl World {
         Self { cable, hosts }
     }
 
-    /// Delivers a packet that arrives now. Otherwise advances the clock to the next arrival or
-    /// deadline. Returns false if there is none.
+    /// Delivers a packet that is due. If there is none, advances the clock to the next arrival or
+    /// deadline. Returns false if there is nothing to wait for.
     fn go_on(&self, deadlines: [Option<Instant>; 2]) -> bool {
         let now = *self.cable.clock.since.lock();
         let arrived = {
@@ -202,8 +204,8 @@ impl Stream {
         }
     }
 
-    /// Returns the time until everything is acknowledged, and the number of segments that were sent
-    /// again.
+    /// Sends the stream and checks the received bytes. Returns the time until all bytes are
+    /// acknowledged, and the number of retransmitted segments.
     fn time(
         &self,
         mut fate: impl FnMut(&Seen) -> Vec<Duration> + Send + 'static,
@@ -255,7 +257,8 @@ impl Stream {
         (*world.cable.clock.since.lock() - begin, again)
     }
 
-    /// As [`Self::time`], where `lost` decides about each packet with bytes of the sender.
+    /// Does the same as [`Self::time`]. `lost` decides for each packet with stream bytes whether it
+    /// is lost.
     fn with_loss(&self, mut lost: impl FnMut(&Seen) -> bool + Send + 'static) -> (Duration, usize) {
         self.time(move |seen| {
             let lost = seen.from_sender && seen.octets > 0 && lost(seen);
@@ -264,7 +267,7 @@ impl Stream {
     }
 }
 
-/// Duration of `count` round trips.
+/// Returns the duration of `count` round trips.
 fn trips(count: u32) -> Duration {
     DELAY * 2 * count
 }
@@ -280,7 +283,8 @@ fn one_lost_segment_costs_a_few_round_trips_wherever_it_is() {
             for lost in [0, 1, 2, 100, 250, 396, 397, 398, 399] {
                 let (time, again) = stream.with_loss(move |seen| seen.number == lost);
                 let what = format!("{congestion:?}, segment {lost}: {time:?}, not {without:?}");
-                // A congestion window is small after a loss at its beginning.
+                // With congestion control, the window stays small for a long time after an early
+                // loss.
                 let bound = if congestion == Congestion::None {
                     8
                 } else {
@@ -346,7 +350,7 @@ fn a_single_message_that_is_lost_waits_for_a_late_acknowledgement_and_no_longer(
             stream.settings.ack_delay = delay;
             let (time, again) = stream.with_loss(|seen| seen.number == 0);
             assert_eq!(again, 1);
-            // The delay before the retransmission, and that of its acknowledgement.
+            // The delay counts twice: before the retransmission, and for its acknowledgement.
             let bound = trips(5) + delay.unwrap_or_default() * 2;
             assert!(time < bound, "{time:?}, {delay:?}");
         }
@@ -374,7 +378,7 @@ fn a_window_update_that_is_lost_is_asked_for() {
                     .unwrap()
             };
             let mut sent = send(&mut *client, 0);
-            // Until the window is closed, but before the sender asks about it.
+            // This lasts until the window is closed, but ends before the sender asks for it.
             let end = *world.cable.clock.since.lock() + trips(2);
             while *world.cable.clock.since.lock() < end {
                 sent += send(&mut *client, sent);

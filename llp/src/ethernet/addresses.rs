@@ -114,6 +114,7 @@ impl Addresses {
         self.own.iter().map(|(addr, _)| *addr)
     }
 
+    /// Returns the MAC address of the host.
     pub(super) fn mac(&self) -> Mac {
         self.mac
     }

@@ -1,4 +1,4 @@
-//! MAC addresses of neighbours: the cache for ARP and NDP.
+//! Neighbour cache: the MAC addresses that ARP and NDP have found.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -8,30 +8,30 @@ use std::time::{Duration, Instant};
 use super::frame::Mac;
 use crate::smol::{Mailbox, Packet};
 
-/// Limit on known neighbours.
+/// Maximum number of neighbours in the cache.
 pub(super) const MAX_NEIGHBOURS: usize = 1024;
-/// Limit on neighbours that are being looked for.
+/// Maximum number of neighbours whose MAC address is not known yet.
 const MAX_INCOMPLETE: usize = 256;
-/// Packets that wait for one neighbour before its connections hold back more.
+/// Number of packets that may wait for one neighbour before its connections hold further ones back.
 const WAITING: usize = 8;
-/// Further packets accepted above that limit, for senders that do not check for room.
+/// Number of packets accepted beyond [`WAITING`], for senders that do not check for room.
 const ANSWERS: usize = 8;
 
-/// Times of neighbour discovery.
+/// Timers of neighbour discovery.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
     /// Time between two questions.
     pub(super) retry: Duration,
-    /// Questions until a neighbour counts as unreachable.
+    /// Number of unanswered questions after which a neighbour counts as unreachable.
     pub(super) attempts: u8,
-    /// Time that an answer is used without asking again.
+    /// Time for which an answer is used without asking again.
     pub(super) reachable: Duration,
-    /// Time without packets to a neighbour after which another one may replace it.
+    /// Time after the last packet to a neighbour after which its entry may be replaced.
     pub(super) idle: Duration,
 }
 
 impl Default for Timing {
-    /// The values of RFC 4861 section 10; `idle` is a choice of this crate.
+    /// Returns the values of RFC 4861 section 10. The RFC has no value for `idle`.
     fn default() -> Self {
         Self {
             retry: Duration::from_secs(1),
@@ -56,65 +56,67 @@ impl Default for Timing {
 /// ```
 /// In `Known` and in `Probe`, packets are sent at once.
 enum State {
-    /// All hosts are asked for its address.
+    /// The MAC address is unknown. The question for it is sent to all hosts.
     Incomplete {
         asked: u8,
         next: Instant,
         waiting: VecDeque<Packet>,
-        /// Connections that wait for the answer.
+        /// Connections that hold packets back until the answer arrives.
         held_back: Vec<Arc<Mailbox>>,
     },
-    /// Its address is used without a question until `fresh_until`.
+    /// The MAC address is known. It is used without a new question until `fresh_until`.
     Known { mac: Mac, fresh_until: Instant },
-    /// The neighbour itself is asked to confirm its address.
+    /// The MAC address is used, and the neighbour is asked to confirm it.
     Probe { mac: Mac, asked: u8, next: Instant },
 }
 
 struct Entry {
     state: State,
-    /// Time of the last packet to it; `None` for a neighbour that only asked for this host.
+    /// Time of the last packet to the neighbour. `None` for a neighbour that only asked for this
+    /// host's address.
     used: Option<Instant>,
     seen: Instant,
 }
 
-/// Question for the MAC address of `addr`: to the previous MAC address, or to all hosts.
+/// Question for the MAC address of `addr`. It is sent to the known MAC address `to`, or to all
+/// hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ask {
     pub(super) addr: IpAddr,
     pub(super) to: Option<Mac>,
 }
 
-/// Decision about a packet.
+/// Decision about a packet for a neighbour.
 pub(super) enum Way {
     /// Send it to this MAC address.
     To(Mac, Packet),
-    /// It waits for an answer.
+    /// The packet waits for an answer.
     Waits,
     /// The queue is full; the packet has to be dropped.
     Dropped(Packet),
 }
 
-/// Source of a message about a neighbour's address.
+/// Kind of message that contained a neighbour's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
     /// An answer to a question of this host.
     Answer,
-    /// A question for an own address; the sender will expect packets from this host.
+    /// A question for an own address. Its sender will probably receive packets from this host.
     Asks,
-    /// An announcement to all hosts, or a question for another host.
+    /// An announcement to all hosts, or a question for another host's address.
     Tells,
-    /// An advertisement that does not override a known address (RFC 4861 section 7.2.5).
+    /// An advertisement that does not replace a known MAC address (RFC 4861 section 7.2.5).
     AnswerWithoutOverride,
 }
 
-/// Packets and connections that waited for a neighbour.
+/// Packets that waited for a neighbour, and connections that were held back.
 #[derive(Default)]
 pub(super) struct Released {
     pub(super) packets: VecDeque<Packet>,
     pub(super) held_back: Vec<Arc<Mailbox>>,
 }
 
-/// Actions that are due.
+/// Actions of [`Neighbours::tick`] that the caller has to perform.
 #[derive(Default)]
 pub(super) struct Due {
     pub(super) asks: Vec<Ask>,
@@ -122,8 +124,8 @@ pub(super) struct Due {
     pub(super) unreachable: Vec<(IpAddr, Released)>,
 }
 
-/// Cache of neighbours. It is bounded, and messages of other hosts cannot evict a neighbour that
-/// this host sends to.
+/// Cache of neighbours. It is bounded, and messages from other hosts cannot evict a neighbour to
+/// which this host sends packets.
 pub(super) struct Neighbours {
     entries: HashMap<IpAddr, Entry>,
     timing: Timing,
@@ -143,12 +145,13 @@ impl Neighbours {
         }
     }
 
-    /// Number of neighbours that are being looked for.
+    /// Returns the number of neighbours whose MAC address is not known yet.
     pub(super) fn incomplete(&self) -> usize {
         self.incomplete
     }
 
-    /// Decides what to do with a packet for the neighbour `hop`, and which question to send for it.
+    /// Decides about a packet for the neighbour `hop`. Also returns the question that has to be
+    /// sent, if any.
     pub(super) fn way(&mut self, hop: IpAddr, packet: Packet, now: Instant) -> (Way, Option<Ask>) {
         let timing = self.timing;
         let Some(entry) = self.entries.get_mut(&hop) else {
@@ -185,7 +188,7 @@ impl Neighbours {
         }
     }
 
-    /// Starts to ask for a neighbour.
+    /// Adds an entry for an unknown neighbour. Returns the question for its MAC address.
     fn look_for(&mut self, hop: IpAddr, packet: Packet, now: Instant) -> (Way, Option<Ask>) {
         if self.incomplete >= MAX_INCOMPLETE {
             self.forget_oldest(|entry| matches!(entry.state, State::Incomplete { .. }));
@@ -213,8 +216,8 @@ impl Neighbours {
         (Way::Waits, Some(ask))
     }
 
-    /// Returns true if connections that send to `hop` have to wait. The signal of `sender` is then
-    /// raised when they may send.
+    /// Returns true if connections have to hold back packets to `hop`. The signal of `sender` is
+    /// then raised when they may send.
     pub(super) fn subscribe_if_full(&mut self, hop: IpAddr, sender: &Arc<Mailbox>) -> bool {
         let Some(Entry {
             state: State::Incomplete {
@@ -232,7 +235,8 @@ impl Neighbours {
         full
     }
 
-    /// Records a message about the address of `addr`. Returns what waited for it.
+    /// Records a message that says that `addr` has the MAC address `mac`. Returns the packets and
+    /// connections that waited for it.
     pub(super) fn hear(
         &mut self,
         addr: IpAddr,
@@ -271,7 +275,7 @@ impl Neighbours {
                 if answers {
                     *until = fresh_until;
                 } else if *old != mac {
-                    // The neighbour may have moved, so it has to be asked.
+                    // The neighbour may have moved, so the next packet causes a question.
                     *until = now;
                 }
                 *old = mac;
@@ -289,7 +293,8 @@ impl Neighbours {
         None
     }
 
-    /// Records a host that asked for this one. It may only replace an entry of the same kind.
+    /// Records a host that asked for this host's address. If the cache is full, it can replace only
+    /// an entry of the same kind.
     fn learn(&mut self, addr: IpAddr, mac: Mac, now: Instant) {
         if self.entries.len() >= self.limit && !self.forget_oldest(|entry| entry.used.is_none()) {
             return;
@@ -306,7 +311,7 @@ impl Neighbours {
         self.entries.insert(addr, entry);
     }
 
-    /// Removes an entry that is not needed. Returns false if all are.
+    /// Removes the least useful entry. Returns false if every entry is in use.
     fn make_room(&mut self, now: Instant) -> bool {
         let idle = self.timing.idle;
         self.forget_oldest(|entry| entry.used.is_none())
@@ -324,7 +329,7 @@ impl Neighbours {
         let Some(addr) = oldest.map(|(addr, _)| *addr) else {
             return false;
         };
-        // Waiting packets are lost, as on any link. Senders that were held back are notified.
+        // Waiting packets are dropped. Senders that were held back are notified.
         for sender in self.remove(addr).held_back {
             sender.raise();
         }
@@ -350,7 +355,7 @@ impl Neighbours {
         }
     }
 
-    /// Repeats questions without an answer, and gives up after the last one.
+    /// Repeats unanswered questions, and removes neighbours that did not answer the last one.
     pub(super) fn tick(&mut self, now: Instant) -> Due {
         let mut due = Due::default();
         if self.incomplete + self.probing == 0 {
@@ -377,7 +382,7 @@ impl Neighbours {
             *next = now + retry;
             due.asks.push(Ask { addr: *addr, to });
         }
-        // Sorted, so that every run has the same order.
+        // The order of a `HashMap` is random. Sorting makes it the same in every run.
         due.asks.sort_unstable_by_key(|ask| ask.addr);
         silent.sort_unstable();
         for (addr, nobody_has_it) in silent {
@@ -389,7 +394,7 @@ impl Neighbours {
         due
     }
 
-    /// Time at which [`tick`](Self::tick) has something to do.
+    /// Returns the time at which [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         if self.incomplete + self.probing == 0 {
             return None;

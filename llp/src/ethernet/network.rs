@@ -1,4 +1,4 @@
-//! A host on an Ethernet.
+//! [`EthernetNetwork`]: a host with TCP in user space on an Ethernet.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -18,37 +18,37 @@ use crate::smol::{
 use crate::wire::{MemoryWire, Wire};
 use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo, NetworkWatcher};
 
-/// Frames that wait for the wire before connections hold back more.
+/// Number of frames that may wait for the wire before connections hold further packets back.
 const OUT_QUEUE: usize = 256;
-/// Size of the usual buffers, whatever the MTU. A pure acknowledgement should not occupy a buffer
-/// for the longest packet.
+/// Maximum size of the usual buffers in bytes, even if the MTU is larger. A pure acknowledgement
+/// should not occupy a buffer for the longest packet.
 const USUAL: usize = 2048;
-/// Frames that a cable in memory holds in each direction.
+/// Number of frames that an in-memory cable holds in each direction.
 const CABLE: usize = 256;
-/// MTU of a cable in memory, unless the settings of its hosts are smaller.
+/// Maximum MTU of an in-memory cable.
 const CABLE_MTU: usize = 65535;
 
-/// Directions of a link, each with faults of its own.
+/// Numbers of a link's directions for [`FaultInjector::new`]: each direction has its own faults.
 const OUTBOUND: u64 = 0;
 const INBOUND: u64 = 1;
 
-/// Driver of a link.
+/// Tells who receives frames and runs the timers of a link.
 #[derive(Clone, Copy)]
 pub(super) enum Runs {
-    /// A thread of the link, with the clock of the machine.
+    /// A thread of the link, with the system's clock.
     Thread,
-    /// The carrier of its frames, with the clock of the settings.
+    /// The carrier of the link's frames, with the clock in the settings.
     ExternalLink,
 }
 
-/// A host with TCP in user space on an Ethernet. Clones are the same host.
+/// A host with TCP in user space on an Ethernet. A clone is the same host.
 ///
-/// The link is closed and its thread ends when the last clone, connection and listener is gone.
+/// The link is closed and its thread ends when the last clone, connection and listener is dropped.
 #[derive(Clone)]
 pub struct EthernetNetwork {
     pub(super) stack: User,
     pub(super) shared: Arc<Shared>,
-    /// Faults of outgoing packets.
+    /// Injector for outgoing packets, if there are faults.
     outbound: Option<Arc<FaultInjector>>,
 }
 
@@ -56,8 +56,8 @@ impl EthernetNetwork {
     /// Attaches a host to `wire`.
     ///
     /// # Errors
-    /// [`LlpError::Misuse`] if a setting is out of range, the wire's error if it is gone, and a
-    /// lack of descriptors or threads.
+    /// [`LlpError::Misuse`] if a setting is out of range, the wire's error if it has failed, and
+    /// errors for a lack of descriptors or threads.
     pub(crate) fn open(wire: Box<dyn Wire>, settings: &LinkSettings) -> Result<Self, LlpError> {
         Self::open_with(wire, settings, Timing::default())
     }
@@ -130,11 +130,13 @@ impl EthernetNetwork {
         }
     }
 
-    /// Creates two hosts at the ends of a cable in this process. They run everything of an Ethernet
-    /// except the hardware, for tests and for programs that simulate an unplugged cable.
+    /// Creates two hosts at the ends of an in-memory cable. They use the whole Ethernet
+    /// implementation except the hardware. This is for tests and for programs that simulate an
+    /// unplugged cable.
     ///
     /// # Errors
-    /// [`LlpError::Misuse`] if a setting is out of range, and a lack of descriptors or threads.
+    /// [`LlpError::Misuse`] if a setting is out of range, and errors for a lack of descriptors or
+    /// threads.
     pub fn cable(
         first: &LinkSettings,
         second: &LinkSettings,
@@ -149,14 +151,14 @@ impl EthernetNetwork {
         Ok((first, second, Cable { unplug }))
     }
 
-    /// Counters of dropped frames.
+    /// Returns the counters of the link.
     #[must_use]
     pub fn counters(&self) -> LinkCounters {
         self.shared.counters.read()
     }
 
-    /// Number of faults by [`LinkSettings::faults`]: of outgoing packets, and of arriving ones.
-    /// `None` without such settings.
+    /// Returns the number of faults by [`LinkSettings::faults`]: of outgoing packets, and of
+    /// received ones. `None` if no faults are configured.
     #[must_use]
     pub fn fault_counts(&self) -> Option<(FaultCounts, FaultCounts)> {
         let inbound = self.shared.faults.as_ref();
@@ -219,7 +221,8 @@ impl Network for EthernetNetwork {
     }
 }
 
-/// Cable between two hosts of [`EthernetNetwork::cable`]. A drop has no effect.
+/// Cable between the two hosts of [`EthernetNetwork::cable`]. Dropping it does not unplug the
+/// cable.
 pub struct Cable {
     unplug: Box<dyn Fn() + Send + Sync>,
 }

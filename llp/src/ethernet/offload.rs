@@ -1,4 +1,4 @@
-//! Preparation of packets for a wire that cuts TCP segments and completes their checksums.
+//! Checksums of packets on a wire that cuts TCP segments and completes their checksums.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,17 @@ use crate::wire::ones_complement_sum;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const IPV4_CHECKSUM: usize = 10;
-/// Offsets of the addresses, which end where TCP begins.
+/// Offset of the addresses in the IPv4 header. They end where the TCP header begins.
 const IPV4_ADDRESSES: usize = 12;
+/// Offset of the addresses in the IPv6 header. They end where the TCP header begins.
 const IPV6_ADDRESSES: usize = 8;
 /// Offset of the checksum in the TCP header.
 const TCP_CHECKSUM: u16 = 16;
 const TCP: u16 = 6;
 
-/// Prepares an outgoing TCP segment without checksums for a wire that does the rest. Computes the
-/// checksum of the IP header, which the wire does not, and starts that of TCP with the sum of the
-/// pseudo-header (RFC 9293 section 3.1).
+/// Prepares an outgoing TCP segment without checksums for a wire that completes them. Computes the
+/// checksum of the IP header, which the wire does not compute. Sets TCP's checksum to the sum of
+/// the pseudo-header (RFC 9293 section 3.1).
 pub(super) fn begin(packet: &mut Packet) {
     let octets = packet.octets_mut();
     let len = octets.len();
@@ -52,7 +53,7 @@ pub(super) fn begin(packet: &mut Packet) {
     };
 }
 
-/// Returns true if a partial checksum can be TCP's.
+/// Returns true if the checksum is partial and at the place of TCP's checksum.
 pub(super) fn is_of_tcp(sums: Sums) -> bool {
     matches!(
         sums,
@@ -63,7 +64,7 @@ pub(super) fn is_of_tcp(sums: Sums) -> bool {
     )
 }
 
-/// Returns true if the checksum of a received TCP segment need not be verified here.
+/// Returns true if the checksum of a received TCP segment need not be verified any more.
 pub(super) fn is_verified(sums: Sums) -> bool {
     sums != Sums::Complete
 }

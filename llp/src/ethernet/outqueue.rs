@@ -1,4 +1,4 @@
-//! Frames that wait because the queue of the wire is full.
+//! Queue of frames that wait because the wire is full.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::LlpError;
 use crate::smol::{Mailbox, Packet};
 use crate::wire::{HEADER, Wire};
 
-/// Further frames accepted above the bound, for senders that do not check for room.
+/// Number of frames accepted beyond the bound, for senders that do not check for room.
 const ANSWERS: usize = 256;
 
-/// Queue that keeps the order of frames, and loses none below its bound.
+/// Queue that keeps the order of frames, and drops none below its bound.
 ///
-/// While no frame waits, frames go directly to the wire. Otherwise all go through the queue until
-/// it is empty. One thread at a time empties it, and holds no lock while it sends. So two frames
-/// that one thread sends in succession leave in that order.
+/// While no frame waits, frames are sent directly on the wire. Otherwise all frames go through the
+/// queue until it is empty. One thread at a time empties the queue, and holds no lock while it
+/// sends. So two frames that one thread sends in succession reach the wire in that order.
 pub(super) struct OutQueue {
     state: Mutex<State>,
     /// Number of frames that wait, plus one while a thread empties the queue.
@@ -39,7 +39,7 @@ pub(super) enum Sent {
     Done(Packet),
     /// The frame waits. [`OutQueue::flush`] has to be called soon.
     Waits,
-    /// The queue is full. Returns the buffer.
+    /// The queue is full, and the frame was not sent. Returns the buffer.
     Dropped(Packet),
 }
 
@@ -80,13 +80,13 @@ impl OutQueue {
         None
     }
 
-    /// Returns true if frames wait.
+    /// Returns true if frames wait or are being sent from the queue.
     pub(super) fn is_busy(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Returns true if a connection has to hold its packets back. Its signal is then raised when
-    /// there is room.
+    /// Returns true if a connection has to hold its packets back. The signal of `sender` is then
+    /// raised when there is room.
     pub(super) fn subscribe_if_full(&self, sender: &Arc<Mailbox>) -> bool {
         if self.waiting.load(Ordering::Acquire) < self.bound {
             return false;
@@ -100,8 +100,8 @@ impl OutQueue {
         full
     }
 
-    /// Sends queued frames until the wire accepts no more, and passes each to `sent`. Returns true
-    /// if nothing is left to do, or if another thread does it.
+    /// Sends queued frames until the wire accepts no more, and passes each sent frame to `sent`.
+    /// Returns true if the queue is empty, or if another thread is emptying it.
     pub(super) fn flush(
         &self,
         wire: &dyn Wire,

@@ -16,20 +16,20 @@ use crate::LlpError;
 use crate::smol::{Left, MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack, Sums};
 use crate::wire::{HEADER, Received};
 
-/// Limit on the frames processed by one call, so that no caller works for other connections for
-/// long.
+/// Maximum number of frames that one call processes, so that no caller works long for other
+/// connections.
 const TURN: usize = 64;
-/// Limit on the bytes processed by one call. A whole window of uncut segments would evict itself
-/// from the processor's cache before the owner reads it.
+/// Number of bytes after which one call stops. If a call received a whole window of long packets,
+/// later packets would evict the first ones from the processor's cache before the owner reads them.
 const TURN_OCTETS: usize = 64 << 10;
-/// Number of echo requests answered per second, and at once after a pause.
+/// Maximum number of echo requests answered per second.
 const ECHOES: u32 = 1000;
+/// Maximum number of echo requests answered at once after a pause.
 const ECHO_BURST: u32 = 100;
-/// Smallest path MTU accepted from a router: the minimum of RFC 791, which is also the smallest MTU
-/// in use here.
+/// Smallest IPv4 path MTU that is accepted from a router: the minimum of RFC 791.
 const MIN_IPV4_PATH_MTU: usize = 576;
 
-/// State of the receiving thread, used by one thread at a time.
+/// State for receiving, used by one thread at a time.
 pub(super) struct Receiver {
     spares: Spares,
     /// Buffer for the next frame.
@@ -51,7 +51,7 @@ impl Receiver {
 }
 
 impl Receiver {
-    /// Takes a buffer for a frame, large enough for the longest frame of the wire.
+    /// Takes a buffer that is large enough for the usual longest frame of the wire.
     fn take(&mut self, shared: &Shared) -> Packet {
         let mut packet = self.next.take().unwrap_or_else(|| {
             let octets = shared.wire.longest(shared.mtu);
@@ -61,8 +61,8 @@ impl Receiver {
         packet
     }
 
-    /// Copies a short packet into a buffer of suitable size, because it may wait for long. This
-    /// limits the memory that a peer can occupy.
+    /// Copies a packet into a smaller buffer if one is large enough, because the packet may wait
+    /// long in an inbox. This limits the memory that a peer can occupy.
     fn fit(&mut self, packet: Packet, shared: &Shared) -> Packet {
         let octets = packet.octets();
         if octets.len() > COPIED || !shared.pool.has_smaller(&packet) {
@@ -75,7 +75,7 @@ impl Receiver {
         copy
     }
 
-    /// Keeps a buffer for the next frame.
+    /// Keeps a buffer for the next frame, or returns it to the pool.
     fn keep(&mut self, packet: Packet, shared: &Shared) {
         if self.next.is_none() {
             self.next = Some(packet);
@@ -85,10 +85,10 @@ impl Receiver {
     }
 }
 
-/// Longest packet that is copied to a smaller buffer.
+/// Length in bytes of the longest packet that is copied to a smaller buffer.
 const COPIED: usize = 16 << 10;
 
-/// Number of answers that may be sent now.
+/// Rate limit for answers to echo requests.
 struct Allowance {
     left: u32,
     since: Instant,
@@ -109,7 +109,7 @@ impl Allowance {
     }
 }
 
-/// Reason to drop a frame; each one is counted.
+/// Reason to drop a frame. Each reason has a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drop {
     NotForUs,
@@ -119,16 +119,17 @@ enum Drop {
 
 /// Result of processing a frame.
 enum Verdict {
-    /// The frame is done.
+    /// The frame was processed completely.
     Seen,
     /// The frame holds a TCP segment for this host.
     Tcp,
-    /// The frame was turned into an answer to this neighbour.
+    /// The frame was turned into an answer, to be sent to this neighbour.
     Answer(IpAddr),
 }
 
 impl Shared {
-    /// Takes in a limited number of frames, unless another thread does so. Returns their number.
+    /// Receives and processes a limited number of frames. Returns their number, or `None` if
+    /// another thread is receiving or the link is down.
     pub(super) fn drain(&self, stack: &Stack) -> Option<usize> {
         if self.is_down() {
             return None;
@@ -153,7 +154,8 @@ impl Shared {
                     receiver.keep(packet, self);
                 }
                 Err(error) => {
-                    // Watchers of the failure may call the link.
+                    // The lock is released first, because watchers of the failure may call the
+                    // link.
                     std::mem::drop(receiver);
                     self.fail(error);
                     return Some(count);
@@ -164,7 +166,7 @@ impl Shared {
         Some(count)
     }
 
-    /// Processes one frame from the carrier. Drops it if another one is being processed.
+    /// Processes one frame from the carrier. Drops the frame if another one is being processed.
     pub(super) fn deliver(&self, stack: &Stack, header: &[u8; HEADER], octets: &[u8]) {
         let Some(mut receiver) = self.receiver.try_lock() else {
             return;
@@ -174,7 +176,7 @@ impl Shared {
         self.frame(&mut receiver, stack, header, packet);
     }
 
-    /// Processes one frame that arrived over the wire.
+    /// Processes one received frame.
     fn frame(
         &self,
         receiver: &mut Receiver,
@@ -182,7 +184,8 @@ impl Shared {
         header: &[u8; HEADER],
         mut packet: Packet,
     ) {
-        // All packets except TCP are checked as if they had crossed a cable.
+        // The checksums of all packets except TCP segments are completed, because they are verified
+        // below as on a cable.
         if self.tap.is_some() || !offload::is_of_tcp(packet.left.sums) {
             packet.complete();
         }
@@ -197,7 +200,7 @@ impl Shared {
                 }),
             },
             Ok(Verdict::Answer(hop)) => {
-                // The offload state belongs to the question. The answer is complete.
+                // The offload state describes the request. The answer has complete checksums.
                 packet.left = Left::default();
                 self.send_to(hop, packet);
             }
@@ -225,7 +228,7 @@ impl Shared {
         if !self.addresses.takes(destination) || !frame::is_station(source) || source == own {
             return Err(Drop::NotForUs);
         }
-        // Frames to groups only serve to find neighbours.
+        // Frames to groups are accepted only for ARP and neighbour discovery.
         let to_us = destination == own;
         match kind {
             None => Err(Drop::NotForUs),
@@ -269,7 +272,7 @@ impl Shared {
             }
             _ => return Err(Drop::NotForUs),
         }
-        // Bytes after the packet are padding of the frame.
+        // Bytes after the end of the packet are padding of the frame.
         let len = usize::from(ip.total_len());
         let octets = packet.resize(len);
         if protocol == IpProtocol::Tcp {
@@ -299,7 +302,7 @@ impl Shared {
         if protocol == IpProtocol::Icmpv6 {
             let message = Icmpv6Packet::new_checked(ip.payload()).map_err(|_| Drop::Malformed)?;
             if message.msg_type().is_ndisc() {
-                // Router advertisements are ignored; the settings define the routers.
+                // Router advertisements are ignored, because the settings name the routers.
                 if let Some(message) = arp::parse_ndp(packet.octets()) {
                     self.neighbour(message);
                 }
@@ -328,7 +331,7 @@ impl Shared {
         self.echo(receiver, from, octets, icmp::answer_echo_v6)
     }
 
-    /// Rejects source addresses that no single other host can have.
+    /// Rejects source addresses that no single other host can have, and own addresses.
     fn check_source(&self, from: IpAddr) -> Result<(), Drop> {
         if !frame::is_host(from) || self.addresses.has(from) {
             return Err(Drop::Malformed);
@@ -355,7 +358,7 @@ impl Shared {
         Ok(Verdict::Answer(hop))
     }
 
-    /// Processes a question or an answer about addresses.
+    /// Processes an ARP or neighbour discovery message.
     fn neighbour(&self, message: Message) {
         let Message {
             kind,
@@ -378,7 +381,7 @@ impl Shared {
                     self.answer(target, Some((addr, mac)));
                 }
             }
-            // Another host checks whether an own address is free.
+            // Another host probes whether it can use an own address.
             (Kind::Question, None) if for_us => self.answer(target, None),
             (Kind::Question, Some((addr, mac))) => self.hear(addr, mac, Claim::Tells),
             (Kind::Question, None) => {}
@@ -389,7 +392,8 @@ impl Shared {
                 },
                 Some((addr, mac)),
             ) => {
-                // The target of an ARP answer is the host that asked.
+                // The target of an ARP answer is the host that asked, so only answers to this host
+                // are solicited.
                 let solicited = solicited && (for_us || target.is_ipv6());
                 let claim = match (overrides, solicited) {
                     (false, _) => Claim::AnswerWithoutOverride,
@@ -404,7 +408,7 @@ impl Shared {
 
     /// Processes an ICMP report about a segment of this host.
     fn report(&self, stack: &Stack, report: Report, quote: &Quote) {
-        // SYN and FIN count too, so the window is slightly larger than the data.
+        // SYN and FIN have sequence numbers too, so up to two more than the data can be in flight.
         let window = stack.settings.send_buffer + 2;
         let remote = quote.key.remote;
         let Some(mailbox) = stack
@@ -436,8 +440,8 @@ impl Shared {
         }
     }
 
-    /// Checks a frame that the kernel of this host sent on the same interface. The kernel must not
-    /// use the own addresses.
+    /// Checks a frame that the kernel of this host sent on the same interface. Reports a conflict
+    /// if the kernel uses an own address, and ends the connection if the kernel has reset it.
     fn frame_of_kernel(&self, stack: &Stack, header: &[u8; HEADER], packet: &Packet) {
         let (_, _, kind) = frame::parse(header);
         if kind == Some(EtherType::Arp) {
@@ -448,7 +452,8 @@ impl Shared {
             return;
         }
         let reset = Segment::parse(packet.octets()).filter(|segment| segment.rst);
-        // The key is from the point of view of the receiver.
+        // The key of a segment is from the receiver's point of view, so `remote` is the sender of
+        // the reset.
         let Some(key) = reset.map(|segment| segment.key) else {
             return;
         };
@@ -468,8 +473,9 @@ impl Shared {
         );
     }
 
-    /// Verifies the checksum of a TCP segment if smoltcp does not: on a link with offload for all
-    /// segments, otherwise for SYNs, which create state on this host.
+    /// Verifies the checksum of a received TCP segment where smoltcp does not, or not early enough:
+    /// on a link with offload for all segments, otherwise for SYNs, which create state on this
+    /// host.
     fn check_tcp(&self, octets: &[u8], way: (IpAddr, IpAddr), sums: Sums) -> Result<(), Drop> {
         let tcp = TcpPacket::new_checked(octets).map_err(|_| Drop::Malformed)?;
         let looks = (self.offloads || tcp.syn()) && !offload::is_verified(sums);

@@ -21,8 +21,8 @@ pub struct LinkSettings {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Routers to all other networks, at most one per family.
     pub gateways: Vec<IpAddr>,
-    /// Largest IP packet in bytes, 576 to 65535, for IPv6 at least 1280. The default is the MTU of
-    /// the attachment, which is also the upper limit.
+    /// Largest IP packet in bytes: 576 to 65535, and at least 1280 with IPv6. The default is the
+    /// MTU of the attachment, which is also the upper limit.
     pub mtu: Option<usize>,
     /// Size in bytes of each connection's receive buffer, which is the largest window that it
     /// offers; 256 KiB by default.
@@ -30,41 +30,43 @@ pub struct LinkSettings {
     /// Size in bytes of each connection's send buffer, which holds bytes until the peer has
     /// acknowledged them; 256 KiB by default.
     pub send_buffer: usize,
-    /// Packets that may wait for one connection, 256 by default. Packets are dropped somewhat above
-    /// twice this number, and when they occupy eight times the memory of
+    /// Bound on the packets that wait for one connection, 256 by default. Packets beyond twice this
+    /// number plus 64 are dropped. They are also dropped if their buffers would exceed eight times
     /// [`receive_buffer`](Self::receive_buffer).
     pub inbox: usize,
     /// Congestion control; [`Congestion::Reno`] by default.
     pub congestion: Congestion,
-    /// Send lost bytes again as soon as repeated acknowledgements or a late answer show the loss.
-    /// Otherwise smoltcp does so, mostly after a timer of a second. Off by default: if one end is
-    /// delayed by two milliseconds because its processor is busy, segments are sent twice. It has
-    /// no effect on a link that [offloads](Self::offload).
+    /// Send lost bytes again as soon as repeated acknowledgements or an overdue acknowledgement
+    /// show the loss. Otherwise smoltcp sends them again, mostly after a timer of one second. Off
+    /// by default: if a busy processor delays one end by two milliseconds, segments are sent twice.
+    /// It has no effect on a link that [offloads](Self::offload).
     pub early_recovery: bool,
     /// Let the kernel at the other side of the attachment cut TCP segments and handle their
     /// checksums; [`Offload::Auto`] by default. There is no offload if [`faults`](Self::faults)
-    /// corrupt packets, because a checksum computed later would hide it.
+    /// corrupt packets, because a checksum computed after the damage would hide it.
     pub offload: Offload,
     /// Time that an acknowledgement waits for data to be sent with it. `None` (the default) means
     /// that it does not wait. With congestion control, waiting slows down the start of a transfer.
     pub ack_delay: Option<Duration>,
-    /// Longest time of a handshake before it fails with [`LlpError::TimedOut`]; 60 s by default.
+    /// Time after which an incomplete handshake fails with [`LlpError::TimedOut`]; 60 s by default.
     pub connect_timeout: Duration,
     /// Time without traffic after which the peer is probed. A connection to a peer that is silent
     /// for ten times as long ends with [`LlpError::TimedOut`], whether bytes are in flight or not.
     /// With `None`, the default, the peer is not probed. A connection to a peer that disappeared
     /// then lasts forever.
     pub keepalive: Option<Duration>,
-    /// Capture of every frame that is sent or arrives, including those for other hosts.
+    /// Capture of every frame that is sent or received, including those for other hosts.
     pub capture: Option<Capture>,
-    /// Faults of TCP packets in both directions; none by default. ARP, NDP and ICMP have none. The
-    /// capture shows the frames on the wire: before inbound faults, and after outbound ones.
+    /// Faults of TCP packets in both directions; none by default. Packets of ARP, NDP and ICMP have
+    /// no faults. The capture shows the frames on the wire: before inbound faults, and after
+    /// outbound ones.
     pub faults: Option<FaultSettings>,
-    /// Clock for TCP's timers. The timers of the link follow the machine's clock, except for a host
+    /// Clock for TCP's timers. The timers of the link use the system's clock, except for a host
     /// made by [`with_carrier`](super::EthernetNetwork::with_carrier).
     pub clock: Arc<dyn Clock>,
-    /// Seed for ports and sequence numbers, so that two runs send the same. `None`, the default,
-    /// uses random numbers.
+    /// Seed for ports and initial sequence numbers, so that they are the same in every run. **Only
+    /// for simulation**, because it makes them predictable. `None`, the default, uses the random
+    /// numbers of the system.
     pub seed: Option<u64>,
 }
 
@@ -87,16 +89,16 @@ setters! { LinkSettings {
     seed: Option<u64>,
 } }
 
-/// Place where a connection's stream is cut into segments, and their checksums are computed.
+/// Place where a connection's stream is cut into segments and their checksums are computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Offload {
-    /// In the kernel or its network card, if the attachment is TAP or a raw socket and the kernel
-    /// supports it. It then accepts and delivers packets of up to 64 KiB. Otherwise in this
-    /// process.
+    /// In the kernel or its network card, if the attachment is a TAP device or a raw socket and the
+    /// kernel supports it. The kernel then accepts and delivers packets of up to 64 KiB. Otherwise
+    /// in this process.
     #[default]
     Auto,
-    /// In this process. Packets of up to 64 KiB can still arrive from a raw socket.
+    /// In this process. A raw socket can still receive packets of up to 64 KiB.
     Off,
 }
 
@@ -139,13 +141,14 @@ impl fmt::Debug for LinkSettings {
 }
 
 impl LinkSettings {
-    /// Returns true if the wire should offload, if it can.
+    /// Returns true if these settings allow offload.
     pub(crate) fn offloads(&self) -> bool {
         let corrupts = self.faults.is_some_and(|faults| faults.corrupt > 0.0);
         self.offload == Offload::Auto && !corrupts
     }
 
-    /// Settings of the stack, for a wire with this MTU and offload capability.
+    /// Returns the settings of the stack for a wire with this MTU. `offloads` is true if the wire
+    /// offloads.
     pub(super) fn stack(&self, wire_mtu: usize, offloads: bool) -> Result<StackSettings, LlpError> {
         let mtu = self.mtu.unwrap_or(wire_mtu.min(65535));
         let settings = StackSettings {
@@ -181,10 +184,10 @@ impl LinkSettings {
     }
 }
 
-/// Size of an inbox, in units of the receive buffer. Packets usually fill at least a fifth of their
-/// buffers: see how `receive` chooses them.
+/// Limit on an inbox's buffers, in units of the receive buffer. Packets usually fill at least a
+/// fifth of their buffers, because `receive.rs` copies short packets into smaller ones.
 const INBOX: usize = 8;
-/// Smallest receive buffer that counts for it, so that an inbox has room for two packets of 64 KiB.
+/// Smallest receive buffer assumed for [`INBOX`], so that an inbox has room for packets of 64 KiB.
 const LEAST_INBOX: usize = 32 << 10;
 
 const OPEN: &str = "open the Ethernet link";

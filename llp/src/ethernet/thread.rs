@@ -1,4 +1,4 @@
-//! Thread of a link. It takes in frames while no connection is driven, and runs the timers of the
+//! Thread of a link. It receives frames while no connection is driven, and runs the timers of the
 //! link.
 
 use std::sync::Arc;
@@ -11,20 +11,23 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::link::Shared;
 use crate::LlpError;
 
-/// Pause of the thread while another thread takes frames in.
+/// Pause of the thread while another thread receives frames.
 const STAND_BACK: Duration = Duration::from_micros(50);
-/// Number of checks in a row, all finding another thread active, after which the pause is longer.
+/// Number of consecutive checks that find another thread active after which the pause is longer.
 const STEADY: u32 = 20;
+/// The longer pause, used after [`STEADY`] checks.
 const STAND_BACK_LONGER: Duration = Duration::from_micros(200);
 /// Longest pause after the wire was readable without a frame.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
-/// Pauses between attempts to send frames that the wire did not accept: the first, and the longest.
+/// First pause before the thread sends frames again that the wire did not accept. It doubles up to
+/// [`MAX_RETRY`].
 const RETRY: Duration = Duration::from_micros(100);
+/// Longest pause before the thread sends frames again.
 const MAX_RETRY: Duration = Duration::from_millis(2);
 /// Time between two checks of an interface that is down.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Starts the thread. It ends when [`Shared::stop`] is set, or the link is down.
+/// Starts the thread. It ends when [`Shared::stop`] is set or the link is down.
 pub(super) fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>, LlpError> {
     crate::thread::spawn("uwarp-link", move || run(&shared)).map_err(|error| LlpError::Io {
         op: "start the thread of the link",
@@ -32,7 +35,7 @@ pub(super) fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>, LlpError> {
     })
 }
 
-/// State of the descriptors.
+/// Result of [`wait`].
 #[derive(Default)]
 struct Ready {
     wire: bool,
@@ -52,7 +55,7 @@ fn run(shared: &Shared) {
         let announce = shared.announce_if_due(now);
         let stand_back = others.stand_back(shared, now);
         let timers = [busy.then_some(retry), look, stand_back];
-        // The thread is not woken for frames that another thread takes in.
+        // The thread does not wait for frames while another thread receives them.
         let wire = stand_back.is_none();
         let ready = wait(shared, wire, timeout(shared, announce, &timers, now));
         let now = Instant::now();
@@ -75,7 +78,7 @@ fn run(shared: &Shared) {
     }
 }
 
-/// Observations about other threads that take frames in while they drive a connection.
+/// Observations about other threads that receive frames while they drive a connection.
 #[derive(Default)]
 struct Others {
     /// Number of checks in a row that found another thread active.
@@ -83,7 +86,8 @@ struct Others {
 }
 
 impl Others {
-    /// Returns how long to pause, if another thread took frames in just now.
+    /// Returns the time to pause if another thread has just received frames, otherwise `None`.
+    /// Counts the checks that found one.
     fn stand_back(&mut self, shared: &Shared, now: Instant) -> Option<Duration> {
         let pause = if self.seen > STEADY {
             STAND_BACK_LONGER
@@ -101,7 +105,7 @@ impl Others {
     }
 }
 
-/// Longest time to wait; `None` for no limit.
+/// Returns the time until the first timer; `None` if there is no timer.
 fn timeout(
     shared: &Shared,
     announce: Option<Instant>,

@@ -3,7 +3,7 @@
 use super::link::Shared;
 
 impl Shared {
-    /// Wakes the thread if the wire has a problem.
+    /// Wakes the link's thread if the wire has a problem.
     pub(super) fn wake_if_problem(&self) {
         if self.wire.has_problem() {
             self.wake.raise();
@@ -27,7 +27,7 @@ impl Shared {
         }
     }
 
-    /// Makes all connections respect the interface's current MTU.
+    /// Limits all connections to the interface's current MTU if it has become smaller.
     fn fit_mtu(&self) {
         let mtu = self.wire.mtu();
         if mtu >= self.mtu {

@@ -34,8 +34,9 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Bytes offered to TCP in one call that were not handed over yet.
 pub(crate) struct Offer<'a> {
-    /// Stream offsets of the next byte, and of the end of the offered bytes.
+    /// Stream offset of the next byte.
     at: u64,
+    /// Stream offset of the end of the offered bytes.
     to: u64,
     /// Stream offsets of the FPDU ends after `at`.
     ends: &'a [u64],
@@ -52,6 +53,7 @@ pub(crate) struct Room {
     pub(crate) in_flight: usize,
     /// The peer's window in bytes, counted from the first byte in flight.
     pub(crate) window: usize,
+    /// Largest window in bytes that the peer ever offered.
     pub(crate) largest_window: usize,
     /// Size of the send buffer.
     pub(crate) buffer: usize,

@@ -110,8 +110,8 @@ impl FaultInjector {
     /// Creates an injector. The settings must have passed [`FaultSettings::check`]. Each direction
     /// of a link needs a different `direction`.
     pub(crate) fn new(settings: FaultSettings, direction: u64) -> Self {
-        // The seed is hashed by a first generator, so that similar seeds and directions give
-        // different numbers.
+        // A first generator derives the seed. Otherwise direction 1 of one seed would equal
+        // direction 0 of the next.
         let seed = fastrand::Rng::with_seed(settings.seed).u64(..);
         Self(Mutex::new(Faults {
             settings,

@@ -60,7 +60,8 @@ impl Route {
         inbox.deliver(packet).inspect_err(|_| self.inbox = None)
     }
 
-    /// Returns true if packets of the connection with the inbox `sender` have to wait.
+    /// Returns true if packets of the connection with the inbox `sender` have to wait. The signal
+    /// of `sender` is then raised when they may be sent.
     pub(crate) fn subscribe_if_full(&self, sender: &Arc<Mailbox>) -> bool {
         self.inbox
             .as_ref()

@@ -40,7 +40,8 @@ pub(crate) enum Sums {
     /// The checksums are complete and were not verified.
     #[default]
     Complete,
-    /// The checksums need no verification, because the sender on this host has verified them.
+    /// The checksums need no verification: the kernel has verified them, or this process has
+    /// completed them.
     Verified,
     /// The transport's checksum is partial. Its field, `offset` bytes after `start`, holds the sum
     /// of the pseudo-header. The bytes from `start` to the end have to be added. A packet that is

@@ -2,8 +2,9 @@
 //!
 //! A segment is parsed before smoltcp processes it, and counts only if smoltcp then accepted it. A
 //! SYN was accepted if smoltcp's state changed. An acknowledgement was accepted if the send buffer
-//! now begins at its number. A segment that ends before the next expected byte (a retransmission,
-//! or a late one) does not count: smoltcp ignores everything in it, even a larger window.
+//! now begins at its number. A segment that lies entirely before the next expected byte (a
+//! retransmission, or a late segment) does not count: smoltcp ignores everything in it, even a
+//! larger window.
 
 use smoltcp::socket::tcp::State;
 use smoltcp::wire::TcpSeqNumber;

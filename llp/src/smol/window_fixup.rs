@@ -36,6 +36,7 @@ pub(crate) struct WindowFixup {
     answered: Option<TcpSeqNumber>,
     /// Window in bytes that this side's SYN offered.
     syn_window: u16,
+    /// Window scale shift that this side's SYN announced.
     shift: u8,
     /// True if the peer's last segment closed its window.
     peer_closed_window: bool,
@@ -95,8 +96,8 @@ impl WindowFixup {
 
     /// Returns the acknowledgement number and window field of the last segment, to repeat them.
     pub(crate) fn last_ack(&self) -> Option<(TcpSeqNumber, u16)> {
-        // Only a SYN was sent. Its window is larger than one unit of the scale, and nothing has
-        // used it yet.
+        // Only a SYN was sent. Its window is larger than one unit of the scale, and no byte has
+        // arrived since.
         self.last.or(self.answered.map(|ack| (ack, 1)))
     }
 
@@ -186,7 +187,7 @@ impl WindowFixup {
                     tcp.fill_checksum(&source, &destination);
                 }
             }
-            // The window of a SYN is not scaled, so it is never rounded and needs no correction.
+            // The window of a SYN is not scaled and stays as it is.
             _ if tcp.syn() => {
                 self.last = None;
                 self.answered = tcp.ack().then(|| tcp.ack_number());

@@ -1,4 +1,5 @@
-//! Errors of attaching to an Ethernet. Their messages say how to solve the problem.
+//! [`AttachError`]: errors of attaching to an Ethernet, with messages that say how to solve the
+//! problem.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -32,7 +33,8 @@ impl FromStr for InterfaceName {
         if name.len() >= NAME_OCTETS {
             return Err("the name of an interface has at most 15 bytes");
         }
-        // The kernel's rules, and no `%`, which it would replace by a number.
+        // The kernel's rules. In addition `%` is excluded, because the kernel would replace `%d` by
+        // a number.
         let forbidden = |c: char| c.is_whitespace() || c.is_control() || "/:,%".contains(c);
         if name.contains(forbidden) || name == "." || name == ".." {
             return Err("the name of an interface has no blank, `/`, `:`, `,` or `%`");
@@ -71,14 +73,14 @@ pub enum AttachError {
          and `unix` work without it"
     )]
     NoTun,
-    /// `/dev/net/tun` may not be opened.
+    /// This user has no permission to open `/dev/net/tun`.
     #[error(
         "a TAP device needs /dev/net/tun, and this user may not open it: run `chmod 666 \
          /dev/net/tun` as root (the mode that most systems have); the devices `tcp` and `unix` \
          work without it"
     )]
     TunDenied,
-    /// A TAP device may not be created.
+    /// This user has no permission to create a TAP device.
     #[error(
         "creating the TAP device {name} needs the right CAP_NET_ADMIN: let root create it for you \
          (`ip tuntap add {name} mode tap user $USER`), or run in a network namespace of your own \
@@ -99,7 +101,7 @@ pub enum AttachError {
         /// The device.
         name: InterfaceName,
     },
-    /// A raw socket may not be opened.
+    /// This user has no permission to open a raw socket.
     #[error(
         "a raw socket needs the right CAP_NET_RAW: run as root, or in a network namespace of your \
          own (`unshare -Urn`), or give the right to the program (`setcap cap_net_raw+ep \
@@ -115,7 +117,7 @@ pub enum AttachError {
         /// Name that was not found.
         name: InterfaceName,
     },
-    /// An interface with that name exists and is no TAP device.
+    /// An interface with that name exists and is not a usable TAP device.
     #[error(
         "{name} exists and is not a single-queue TAP device: choose another name, or use \
          `raw:{name}` if it is one end of a veth pair"
@@ -130,7 +132,7 @@ pub enum AttachError {
         /// The device.
         name: InterfaceName,
     },
-    /// The interface carries no Ethernet frames.
+    /// The interface does not carry Ethernet frames.
     #[error(
         "{name} is not an Ethernet interface; for the loopback interface use the device `tcp`, \
          else one end of a veth pair"
@@ -139,7 +141,7 @@ pub enum AttachError {
         /// The interface.
         name: InterfaceName,
     },
-    /// The interface is down and may not be brought up.
+    /// The interface is down, and this user has no permission to bring it up.
     #[error(
         "the interface {name} is down, and bringing it up needs the right CAP_NET_ADMIN: `ip link \
          set {name} up` as root; the devices `tcp` and `unix` work without it"
@@ -148,7 +150,7 @@ pub enum AttachError {
         /// The interface.
         name: InterfaceName,
     },
-    /// The interface cannot have the MTU.
+    /// The interface's MTU is smaller than the MTU in the settings, or cannot be changed.
     #[error(
         "the interface {name} has an MTU of {has} and cannot be used with mtu={wanted}: `ip link \
          set {name} mtu {wanted}` first (within the limits that `ip -d link show {name}` names), \
@@ -162,7 +164,7 @@ pub enum AttachError {
         /// MTU in the settings.
         wanted: usize,
     },
-    /// The MAC address in the settings is that of the kernel's end.
+    /// The MAC address in the settings is the same as that of the kernel's end.
     #[error(
         "the kernel's end of {name} has the same MAC address; choose another one, or leave mac= \
          out for a random one"
@@ -185,7 +187,7 @@ pub enum AttachError {
         /// Interface that has the address.
         name: InterfaceName,
     },
-    /// As [`KernelOwns`](Self::KernelOwns), because of a route instead of an interface's address.
+    /// The kernel treats an address in the settings as its own because of a route of type `local`.
     #[error(
         "the kernel takes packets for {addr} as its own, by a route of type `local`, and would \
          answer instead of uwarp: remove it (`ip route show table local` lists them), or choose \
@@ -195,16 +197,16 @@ pub enum AttachError {
         /// The address.
         addr: IpAddr,
     },
-    /// A live process receives at the local Unix socket.
+    /// Another process receives at the local path.
     #[error(
         "another process receives at the LOCAL path; stop it, or choose another path (LOCAL \
          belongs to this process, REMOTE to the other end)"
     )]
     SocketInUse,
-    /// The local path is a file that is no socket.
+    /// The file at the local path is not a socket.
     #[error("the file at the LOCAL path is not a socket and was not touched; choose another path")]
     NotSocket,
-    /// No permission to write the local path.
+    /// This user has no permission to create or replace the socket at the local path.
     #[error(
         "this user may not create a socket at the LOCAL path, or not replace the one there; choose \
          a path in a directory of your own"
@@ -213,7 +215,7 @@ pub enum AttachError {
     /// The directory of the local path does not exist.
     #[error("the directory of the LOCAL path does not exist; create it, or choose another path")]
     NoDirectory,
-    /// A path does not fit into a socket address.
+    /// A path is empty or too long for a socket address.
     #[error(
         "the path of a Unix socket has from 1 to 107 bytes; a relative path may be short enough"
     )]

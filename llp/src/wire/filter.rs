@@ -18,7 +18,7 @@ mod code {
     pub(super) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     /// Skip k instructions.
     pub(super) const SKIP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-    /// Take k bytes of the frame; 0 drops it.
+    /// Accept the first k bytes of the frame; 0 drops the frame.
     pub(super) const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 }
 
@@ -31,13 +31,14 @@ const IPV4_DESTINATION: usize = HEADER + 16;
 const IPV6_SOURCE: usize = HEADER + 8;
 const IPV6_DESTINATION: usize = HEADER + 24;
 
-/// Limit on the addresses. A filter with more would cost more than it saves.
+/// Maximum number of addresses in a filter. Checking more addresses would cost more than it saves,
+/// so all IP packets are then accepted.
 const MOST_ADDRESSES: usize = 64;
 
-/// Program that accepts ARP, IPv4 from or to one of `addresses`, IPv6 from or to one of them, and
-/// IPv6 multicast (NDP). Packets *from* these addresses show that the kernel uses them. Frames with
-/// a VLAN tag are dropped, because the kernel removes the tag and they would look untagged. Frames
-/// to other stations are dropped as well.
+/// Returns a filter that accepts ARP, IP packets from or to one of `addresses`, and IPv6 multicast
+/// (for NDP). Packets *from* these addresses show that the kernel uses them. Frames with a VLAN tag
+/// are dropped, because the kernel removes the tag and they would look untagged. Frames to other
+/// stations are dropped, too.
 pub(super) fn program(addresses: &[IpAddr]) -> Vec<Instruction> {
     let mut program = Program(Vec::new());
     program.load(code::LOAD_WORD, ancillary(libc::SKF_AD_VLAN_TAG_PRESENT));
@@ -81,8 +82,8 @@ fn ipv6(addresses: &[IpAddr]) -> Program {
             let octets = addr.octets();
             for (index, word) in octets.as_chunks::<4>().0.iter().enumerate() {
                 program.load(code::LOAD_WORD, offset(at + 4 * index));
-                // Jumps to after the RETURN of this address: two instructions for each further
-                // word.
+                // If the word differs, jumps to the instruction after this address's RETURN. Each
+                // further word has two instructions.
                 let behind = u8::try_from(2 * (3 - index) + 1).unwrap_or(0);
                 program.push(code::IF_EQUAL, 0, behind, u32::from_be_bytes(*word));
             }
@@ -93,10 +94,10 @@ fn ipv6(addresses: &[IpAddr]) -> Program {
     program
 }
 
-/// Accepts the whole frame.
+/// Return value of the filter that accepts the whole frame.
 const TAKE: u32 = u32::MAX;
 
-/// Offset of data that the kernel provides beside the frame.
+/// Returns the offset that loads data which the kernel provides beside the frame.
 fn ancillary(what: i32) -> u32 {
     (libc::SKF_AD_OFF + what).cast_unsigned()
 }
@@ -136,7 +137,7 @@ impl Program {
         self.end(0);
     }
 
-    /// Executes `block`, which ends by itself, if A has this value.
+    /// Executes `block`, which ends with a RETURN, if A has this value.
     fn when(&mut self, value: u32, block: &Program) {
         self.push(code::IF_EQUAL, 1, 0, value);
         self.push(code::SKIP, 0, 0, offset(block.0.len()));

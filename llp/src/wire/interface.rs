@@ -1,4 +1,5 @@
-//! A network interface of the kernel: its current state, and the meaning of failed calls on it.
+//! A network interface of the kernel: its current state, and the consequences of failed calls on
+//! it.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +13,11 @@ use super::error::{AttachError, InterfaceName};
 use super::sys;
 use crate::LlpError;
 
-/// Time that an interface may be down before the wire gives up. Until then frames are lost, as with
-/// a cable that is unplugged and plugged in again.
+/// Time for which an interface may be down before the wire fails. Until then frames are lost, as
+/// with a cable that is unplugged and plugged in again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// State of an interface.
+/// Current state of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Up,
@@ -29,15 +30,15 @@ enum Condition {
 pub(super) struct Interface {
     name: InterfaceName,
     index: u32,
-    /// Socket for the ioctls. Any kind works; it also identifies the network namespace.
+    /// Socket for the ioctls, which act on its network namespace. Its kind does not matter.
     control: OwnedFd,
     outage: Outage,
-    /// A frame was longer than the MTU.
+    /// True if a frame was lost because it was longer than the MTU.
     too_long: AtomicBool,
 }
 
 impl Interface {
-    /// Finds the interface of that name, if there is one.
+    /// Finds the interface with this name. Returns `None` if there is none.
     pub(super) fn find(name: InterfaceName) -> Result<Option<Self>, LlpError> {
         let control = socket_with(
             AddressFamily::UNIX,
@@ -67,18 +68,18 @@ impl Interface {
         self.index
     }
 
-    /// Current name of the interface.
+    /// Returns the current name of the interface; `None` if it no longer exists.
     fn name_now(&self) -> Option<InterfaceName> {
         let name = netdevice::index_to_name_inlined(&self.control, self.index).ok()?;
         name.as_str().parse().ok()
     }
 
-    /// MTU of the interface; `None` if it is gone.
+    /// Returns the MTU of the interface; `None` if it no longer exists.
     pub(super) fn mtu(&self) -> Option<usize> {
         sys::mtu(&self.control, &self.name_now()?).ok()
     }
 
-    /// MAC address of the kernel on the interface, if it is an Ethernet.
+    /// Returns the MAC address of the interface; `None` if it is not an Ethernet.
     pub(super) fn ethernet_address(&self) -> Result<Option<[u8; 6]>, LlpError> {
         sys::ethernet_address(&self.control, &self.name)
             .map_err(|errno| LlpError::from_local_errno("ask for the MAC address", errno))
@@ -130,7 +131,7 @@ impl Interface {
         }
     }
 
-    /// Records that a frame was sent or received.
+    /// Records that the interface works, and ends an outage.
     pub(super) fn record_success(&self) {
         if self.outage.end_outage() {
             tracing::info!(interface = %self.name, "the interface is up again");
@@ -142,15 +143,17 @@ impl Interface {
         self.too_long.store(true, Ordering::Release);
     }
 
-    /// Returns true if the interface was down at its last use, or its MTU is smaller than expected.
+    /// Returns true if the interface was down at its last use, or a frame was longer than its MTU.
     pub(super) fn has_problem(&self) -> bool {
         self.outage.lasts.load(Ordering::Relaxed) || self.too_long.load(Ordering::Acquire)
     }
 
-    /// Checks an interface that has a problem. Returns true if it still has it. The kernel notifies
-    /// a socket when its interface goes down, but not when it is deleted after that. That the
-    /// interface is up again would only show with the next frame. The time limit of an outage only
-    /// counts when frames are lost.
+    /// Checks an interface that has a problem. Returns true if it is still down.
+    ///
+    /// The check is needed because the kernel notifies a socket when its interface goes down, but
+    /// not when it is deleted afterwards. Without the check, the end of an outage would also be
+    /// noticed only with the next frame. This check does not apply the time limit of an outage;
+    /// only lost frames do.
     pub(super) fn check(&self) -> Result<bool, LlpError> {
         self.too_long.store(false, Ordering::Release);
         if !self.outage.lasts.load(Ordering::Relaxed) {
@@ -164,8 +167,8 @@ impl Interface {
         Ok(self.outage.lasts.load(Ordering::Relaxed))
     }
 
-    /// Decides what a failed call means for the wire. `Ok` means that a frame was lost and the wire
-    /// goes on.
+    /// Decides whether a failed call is an error of the wire. Returns `Ok` if only a frame was lost
+    /// and the wire still works.
     pub(super) fn judge(&self, op: &'static str, errno: Errno) -> Result<(), LlpError> {
         match (self.condition(), errno) {
             (Condition::Gone, _) => Err(LlpError::LinkDown {
@@ -189,7 +192,7 @@ impl Interface {
                     errno: errno.raw_os_error(),
                 }),
             },
-            // The interface came back between the failed call and the check.
+            // The interface was brought up again between the failed call and the check.
             (Condition::Up, Errno::NETDOWN | Errno::IO) => Ok(()),
             (Condition::Up, errno) => Err(LlpError::from_local_errno(op, errno)),
         }
@@ -202,11 +205,11 @@ impl Interface {
     }
 }
 
-/// A time during which the interface is down.
+/// Record of the current outage: the time during which the interface is down.
 struct Outage {
     patience: Duration,
     since: Mutex<Option<Instant>>,
-    /// Equal to `since.is_some()`, for a cheap check per frame.
+    /// Equal to `since.is_some()`, so that a check for each frame takes no lock.
     lasts: AtomicBool,
 }
 
@@ -226,7 +229,7 @@ impl Outage {
         }
     }
 
-    /// Records that the interface is down.
+    /// Records that the interface is down. Starts an outage if there is none.
     fn extend(&self, now: Instant) -> Outcome {
         let mut since = self.since.lock();
         match *since {
@@ -246,7 +249,7 @@ impl Outage {
         }
     }
 
-    /// Ends an outage, because the interface works. Returns true if there was one.
+    /// Ends the current outage. Returns true if there was one.
     fn end_outage(&self) -> bool {
         if !self.lasts.load(Ordering::Relaxed) {
             return false;

@@ -1,4 +1,4 @@
-//! A cable between two attachments in one process.
+//! An in-memory cable between two hosts of one process.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,8 +11,8 @@ use super::{HEADER, Received, Wire};
 use crate::LlpError;
 use crate::smol::{Left, Packet};
 
-/// One end of a cable of memory. It loses nothing: if the queue towards the other end is full,
-/// `send_with` returns false. Frames towards an end that was dropped are discarded.
+/// One end of an in-memory cable. It loses no frame: if the queue to the other end is full,
+/// `send_with` returns false. Frames to an end that was dropped are discarded.
 pub(crate) struct MemoryWire {
     own: Arc<Queue>,
     other: Arc<Queue>,
@@ -20,7 +20,7 @@ pub(crate) struct MemoryWire {
     mtu: usize,
 }
 
-/// Frames towards one end, and a descriptor that is readable while there are any.
+/// Frames to one end of the cable, and a descriptor that is readable while there are any.
 struct Queue {
     state: Mutex<State>,
     readable: OwnedFd,
@@ -29,7 +29,7 @@ struct Queue {
 
 struct State {
     frames: VecDeque<Frame>,
-    /// Buffers of frames that were taken.
+    /// Unused buffers of frames that were received.
     spare: Vec<Frame>,
     stage: Stage,
 }
@@ -43,13 +43,13 @@ struct Frame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Plugged,
-    /// The end that takes from this queue was dropped.
+    /// The end that receives from this queue was dropped.
     Dropped,
-    /// The cable was unplugged, for both ends.
+    /// The cable was unplugged.
     Unplugged,
 }
 
-/// Error after the cable was unplugged.
+/// Error of all calls after the cable was unplugged.
 const UNPLUGGED: LlpError = LlpError::LinkDown {
     why: "the cable was unplugged",
     errno: 0,
@@ -117,7 +117,8 @@ impl Queue {
         let _ = rustix::io::write(&self.readable, &1u64.to_ne_bytes());
     }
 
-    /// Ends the queue. The descriptor is readable from then on if there is an error to return.
+    /// Ends the queue in the given stage. After `Unplugged`, the descriptor stays readable, because
+    /// `recv` returns an error.
     fn end(&self, stage: Stage) {
         let mut state = self.state.lock();
         if state.stage != Stage::Unplugged {
@@ -159,7 +160,7 @@ impl MemoryWire {
         }
     }
 
-    /// Sends a frame as the kernel of the other end's host would, on the same interface.
+    /// Sends a frame that the other end receives as one from its own kernel.
     #[cfg(test)]
     pub(crate) fn send_as_kernel(&self, header: &[u8; HEADER], packet: &[u8]) {
         self.other

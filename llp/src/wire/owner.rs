@@ -1,16 +1,17 @@
-//! Detects that the kernel considers an own address as its own.
+//! Detects addresses of this host that the kernel also uses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use super::error::AttachError;
 use super::sys;
 
-/// Returns an error for addresses that the kernel has as well. It would answer packets for them
-/// too: a TCP segment of a connection that it does not know gets a reset.
+/// Returns an error if the kernel has one of the addresses too. The kernel would answer packets for
+/// it: it resets TCP connections that it does not know.
 pub(super) fn refuse_addresses_of_the_kernel(
     addresses: &[(IpAddr, u8)],
 ) -> Result<(), AttachError> {
-    // Without the list, the second check still finds most of them, with a less specific error.
+    // If the list is unavailable, the second check still finds most of these addresses, with a less
+    // specific error.
     let known = sys::kernel_addresses().unwrap_or_default();
     for &(addr, _) in addresses {
         if let Some(found) = known.iter().find(|known| known.addr == addr) {
@@ -27,10 +28,10 @@ pub(super) fn refuse_addresses_of_the_kernel(
     Ok(())
 }
 
-/// Returns true if the kernel would use the address itself as the source of packets to it. Then a
-/// route of type `local` makes it the kernel's, even if no interface has it. Nothing is sent. (A
-/// successful `bind` would prove less: it also works with net.ipv4.ip_nonlocal_bind, and without
-/// any route.)
+/// Returns true if the kernel would use `addr` as the source of packets to `addr`. A route of type
+/// `local` then makes it an address of the kernel, even if no interface has it. The check sends
+/// nothing. (A successful `bind` would not prove this: it also succeeds with
+/// net.ipv4.ip_nonlocal_bind.)
 fn talks_to_itself(addr: IpAddr) -> bool {
     let any: IpAddr = if addr.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()

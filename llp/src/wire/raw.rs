@@ -1,4 +1,4 @@
-//! A raw socket on an interface of the kernel, preferably one end of a veth pair.
+//! Attachment by a raw socket on an interface of the kernel, preferably one end of a veth pair.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,24 +20,24 @@ use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
 use crate::smol::{LARGEST, Left, Packet};
 
-/// Size of the kernel's receive buffer in bytes, including its bookkeeping. It holds about sixty
-/// frames of maximum size; the default holds fewer than three.
+/// Size of the socket's receive buffer in bytes, including the kernel's overhead. It holds about
+/// sixty frames of maximum size; the default size holds fewer than three.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
 impl EthernetNetwork {
-    /// Creates a host on an existing interface, by a raw socket, with the interface's own MAC
-    /// address. The kernel must not have any of the host's addresses.
+    /// Creates a host on an existing interface by a raw socket. The host uses the interface's MAC
+    /// address. The kernel must not have any of the host's IP addresses.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] if the right CAP_NET_RAW is missing, if there is no such interface or
-    /// it is no Ethernet, or if the kernel has one of the addresses.
+    /// [`LlpError::Attach`] if the program lacks CAP_NET_RAW, if the interface does not exist or is
+    /// not an Ethernet, or if the kernel has one of the addresses.
     pub fn raw(name: InterfaceName, settings: &LinkSettings) -> Result<Self, LlpError> {
         let wire = RawWire::open(name, settings.mtu, &settings.addresses, settings.offloads())?;
         Self::open(Box::new(wire), settings)
     }
 }
 
-/// A raw socket.
+/// Attachment by a raw socket.
 pub(crate) struct RawWire {
     socket: OwnedFd,
     interface: Interface,
@@ -73,19 +73,19 @@ impl RawWire {
         sys::use_vnet_header(&socket).map_err(failed("set PACKET_VNET_HDR"))?;
         let mut addresses: Vec<IpAddr> = addresses.iter().map(|(addr, _)| *addr).collect();
         if addresses.iter().any(IpAddr::is_ipv6) {
-            // The link then has this address as well, and NDP asks for it.
+            // The link then has a link-local address too, for which neighbours ask by NDP.
             addresses.push(link_local(mac).into());
         }
         sys::attach_filter(&socket, &filter::program(&addresses))
             .map_err(failed("attach a filter to the raw socket"))?;
         if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
-            // Without CAP_NET_ADMIN, the machine's limit (net.core.rmem_max) applies.
+            // Without CAP_NET_ADMIN, the system's limit (net.core.rmem_max) applies.
             let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER);
         }
         sys::bind_to_interface(&socket, interface.index())
             .map_err(failed("bind the raw socket to the interface"))?;
         if addresses.iter().any(IpAddr::is_ipv6) {
-            // Otherwise a network card would not deliver the multicast frames of NDP.
+            // Without this, a network card would not deliver the multicast frames of NDP.
             sys::take_all_multicast(&socket, interface.index())
                 .map_err(failed("ask for multicast frames"))?;
         }
@@ -104,7 +104,7 @@ impl RawWire {
     }
 }
 
-/// Link-local address of a MAC address (RFC 4291 appendix A).
+/// Returns the link-local address that is derived from a MAC address (RFC 4291 appendix A).
 fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
     let pair = |high, low| u16::from_be_bytes([high, low]);
     let (first, third) = (pair(a ^ 0b10, b), pair(0xfe, d));
@@ -140,8 +140,8 @@ impl Wire for RawWire {
                     return Ok(true);
                 }
                 Err(Errno::NOMEM) => return Ok(true),
-                // ENETDOWN: the interface is down, or was down since the last call. ENXIO: it was
-                // deleted.
+                // ENETDOWN: the interface is down, or was down since the last call. ENXIO: the
+                // interface was deleted.
                 Err(errno) => {
                     return self
                         .interface
@@ -192,7 +192,7 @@ impl Wire for RawWire {
     }
 
     fn longest(&self, _: usize) -> usize {
-        // The other end of a veth pair sends such packets in any case.
+        // The other end of a veth pair sends such packets even without offload here.
         LARGEST
     }
 

@@ -1,4 +1,5 @@
-//! Receives a frame of unknown size into a header, a packet of the usual size, and room beyond it.
+//! Receives a frame of unknown size into a header, a packet buffer of the usual size, and an
+//! overflow buffer.
 
 use std::io::IoSliceMut;
 
@@ -8,11 +9,11 @@ use rustix::io::Errno;
 use super::HEADER;
 use crate::smol::{LARGEST, Packet};
 
-/// Room for the end of a frame that does not fit into the packet's buffer.
+/// Overflow buffer for the end of a frame that does not fit into the packet's buffer.
 ///
-/// Packets have the size of the MTU, and few frames are larger. A larger one is assembled here, and
-/// the packet's buffer grows to the maximum size permanently. Buffers are reused, so in the long
-/// run no packet costs an allocation.
+/// Packet buffers usually have the size of the MTU, and few frames are larger. A larger frame is
+/// assembled here and then copied to the packet, whose buffer grows to the maximum size
+/// permanently. Buffers are reused, so that in the long run no packet needs an allocation.
 pub(super) struct Overflow(Mutex<Box<[u8]>>);
 
 impl Overflow {
@@ -21,9 +22,9 @@ impl Overflow {
         Self(Mutex::new(vec![0; LARGEST + 1].into_boxed_slice()))
     }
 
-    /// Lets `read` fill three parts, in this order: `prefix` (which all frames have, and which may
-    /// be empty), the header, and the packet of at least `usual` bytes. Returns false if the data
-    /// is too short or too long for a frame.
+    /// Lets `read` fill the parts of a frame, in this order: `prefix` (which may be empty), the
+    /// header, and the packet. The packet's buffer has at least `usual` bytes. Returns false if the
+    /// data is too short or too long for a frame.
     pub(super) fn receive(
         &self,
         prefix: &mut [u8],
@@ -66,7 +67,8 @@ impl Overflow {
 mod tests {
     use super::*;
 
-    /// Receives a frame of `octets`, scattered as by `readv`.
+    /// Receives a frame that consists of `octets`, scattered as by `readv`. Returns the result and
+    /// the header.
     fn receive(octets: &[u8], packet: &mut Packet, prefix: &mut [u8]) -> (bool, [u8; HEADER]) {
         let mut header = [0; HEADER];
         let taken = Overflow::new()

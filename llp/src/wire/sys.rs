@@ -17,7 +17,7 @@ use super::error::InterfaceName;
 /// Instruction of a socket filter.
 pub(super) use libc::sock_filter as Instruction;
 
-/// Errno of the call that just failed.
+/// Returns the errno of the call that just failed.
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
@@ -30,7 +30,7 @@ fn checked(result: c_int) -> Result<(), Errno> {
     }
 }
 
-/// Makes a request that names the interface.
+/// Returns a zeroed `ifreq` with the interface name set.
 fn request(name: &InterfaceName) -> libc::ifreq {
     // SAFETY: an `ifreq` is an array and a union of integers and pointers; zero is valid for all of
     // them.
@@ -44,20 +44,21 @@ fn request(name: &InterfaceName) -> libc::ifreq {
 
 /// Performs an ioctl of `netdevice(7)` or of `tun` that reads and writes an `ifreq`.
 fn interface_ioctl(fd: impl AsFd, number: c_ulong, request: &mut libc::ifreq) -> Result<(), Errno> {
-    // SAFETY: every number that this module passes takes a pointer to an `ifreq`. `request` is one
-    // that lives during the call. The descriptor is open.
+    // SAFETY: every ioctl that this module requests takes a pointer to an `ifreq`. `request` is an
+    // `ifreq` that lives during the call. The descriptor is open.
     checked(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), number as _, &raw mut *request) })
 }
 
-/// Features that the user of a TAP device can enable (`linux/if_tun.h`): frames with partial
-/// checksums, and uncut segments of TCP over IPv4 and IPv6.
+/// Feature of a TAP device (`linux/if_tun.h`): this side accepts frames with partial checksums.
 const TUN_F_CSUM: c_ulong = 1;
+/// This side accepts uncut TCP segments over IPv4.
 const TUN_F_TSO4: c_ulong = 2;
+/// This side accepts uncut TCP segments over IPv6.
 const TUN_F_TSO6: c_ulong = 4;
 
-/// Attaches an open `/dev/net/tun` to the TAP device of that name, or creates the device. Returns
-/// true if a virtio-net header precedes every frame, in both directions. It does so if `offload` is
-/// set and the kernel supports it.
+/// Attaches an open `/dev/net/tun` to the TAP device with this name, or creates the device. With
+/// `offload`, asks for a virtio-net header before every frame in both directions. Returns true if
+/// there is such a header.
 pub(super) fn attach_tap(
     tun: impl AsFd,
     name: &InterfaceName,
@@ -74,12 +75,14 @@ pub(super) fn attach_tap(
     } else {
         plain
     }) {
-        // A device of another kind gives the same error, also at the second attempt.
+        // The kernel does not support the header, or the interface is of another kind. In the
+        // second case the second attempt fails too.
         Err(Errno::INVAL) if offload => attach(plain).map(|()| false)?,
         other => other.map(|()| offload)?,
     };
     if offload {
-        // A persistent device keeps the header length that its previous user set.
+        // A persistent device keeps the header length that its previous user set, so it is set
+        // again.
         let mut octets: c_int = VNET_HEADER;
         // SAFETY: TUNSETVNETHDRSZ takes a pointer to an `int`, which lives during the call. The
         // descriptor is open.
@@ -94,8 +97,8 @@ pub(super) fn attach_tap(
             return Ok(true);
         }
     }
-    // A persistent device keeps its previous user's features as well. Without this call, it could
-    // deliver frames of 64 KiB without checksums.
+    // A persistent device also keeps the features that its previous user set. Without this call, it
+    // could deliver frames of 64 KiB without checksums.
     set_features(&tun, 0).map(|()| offload)
 }
 
@@ -126,7 +129,7 @@ pub(super) fn bring_up(control: impl AsFd, name: &InterfaceName) -> Result<(), E
     interface_ioctl(control, libc::SIOCSIFFLAGS as c_ulong, &mut request)
 }
 
-/// MTU of the interface.
+/// Returns the MTU of the interface in bytes.
 pub(super) fn mtu(control: impl AsFd, name: &InterfaceName) -> Result<usize, Errno> {
     let mut request = request(name);
     interface_ioctl(control, libc::SIOCGIFMTU as c_ulong, &mut request)?;
@@ -142,7 +145,7 @@ pub(super) fn set_mtu(control: impl AsFd, name: &InterfaceName, mtu: usize) -> R
     interface_ioctl(control, libc::SIOCSIFMTU as c_ulong, &mut request)
 }
 
-/// MAC address of the interface, if it is an Ethernet.
+/// Returns the MAC address of the interface; `None` if it is not an Ethernet.
 pub(super) fn ethernet_address(
     control: impl AsFd,
     name: &InterfaceName,
@@ -194,7 +197,7 @@ pub(super) fn attach_filter(socket: impl AsFd, program: &[Instruction]) -> Resul
     })
 }
 
-/// An empty address of `packet(7)`.
+/// Returns an AF_PACKET address with all other fields zero.
 fn empty_packet_address() -> libc::sockaddr_ll {
     libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
@@ -255,10 +258,10 @@ pub(super) fn receive_frame(
     message.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // The standard library guarantees that an `IoSliceMut` has the layout of an `iovec`.
     message.msg_iov = into.as_mut_ptr().cast();
-    // `usize` with glibc, `c_int` with musl.
+    // The field is a `usize` with glibc, and a `c_int` with musl.
     message.msg_iovlen = into.len() as _;
-    // SAFETY: `message` names an address and iovecs with their correct sizes. The iovecs are memory
-    // that this function borrows exclusively, and the kernel writes within them. The descriptor is
+    // SAFETY: `message` holds an address and iovecs with their correct sizes. This function borrows
+    // the memory of the iovecs exclusively, and the kernel writes only within it. The descriptor is
     // open.
     let received = unsafe {
         libc::recvmsg(
@@ -286,8 +289,8 @@ pub(super) fn kernel_addresses() -> Result<Vec<KernelAddress>, Errno> {
     checked(unsafe { libc::getifaddrs(&raw mut first) })?;
     let mut found = Vec::new();
     let mut next: *const libc::ifaddrs = first;
-    // SAFETY: `getifaddrs` made the list. Each pointer in it is null or points to the next entry,
-    // which stays until `freeifaddrs`.
+    // SAFETY: `getifaddrs` created the list. Each `ifa_next` is null or points to the next entry,
+    // which is valid until `freeifaddrs`.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
         // SAFETY: by the contract of `getifaddrs`, the name is a string with a NUL, and address and
@@ -306,18 +309,18 @@ pub(super) fn kernel_addresses() -> Result<Vec<KernelAddress>, Errno> {
             });
         }
     }
-    // SAFETY: `first` came from `getifaddrs`, is freed once, and no reference into it is left.
+    // SAFETY: `getifaddrs` wrote `first`. It is freed once, and no reference into the list is left.
     unsafe { libc::freeifaddrs(first) };
     Ok(found)
 }
 
-/// IP address in a socket address of any family.
+/// Returns the IP address in a socket address; `None` for another family.
 ///
 /// # Safety
 /// `at` is null or points to a socket address of the size that its family has.
 unsafe fn ip_at(at: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: guaranteed by the caller; every socket address begins with its family. Reads are
-    // unaligned because only the alignment of `sockaddr` is guaranteed.
+    // SAFETY: the caller guarantees that `at` is null or valid, and every socket address begins
+    // with its family. Reads are unaligned because only the alignment of `sockaddr` is guaranteed.
     unsafe {
         if at.is_null() {
             return None;
@@ -336,7 +339,7 @@ unsafe fn ip_at(at: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Length of a prefix, from its mask.
+/// Returns the prefix length of a network mask.
 fn ones(mask: IpAddr) -> u8 {
     let ones = match mask {
         IpAddr::V4(mask) => mask.to_bits().leading_ones(),

@@ -1,4 +1,4 @@
-//! A TAP device: the kernel of this machine is the other end of the cable.
+//! Attachment to a TAP device: the kernel of this machine is at the other end.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::IpAddr;
@@ -18,15 +18,15 @@ use crate::ethernet::{EthernetNetwork, LinkSettings};
 use crate::smol::{Left, Packet};
 
 impl EthernetNetwork {
-    /// Creates a host on the TAP device of that name. If the device does not exist, it is created,
-    /// and removed with this network. The kernel's end of it still needs an address in the same
-    /// network: `ip addr add 192.0.2.2/24 dev NAME`.
+    /// Creates a host on the TAP device with this name. If the device does not exist, it is
+    /// created, and removed when this network is closed. The kernel's end of the device still needs
+    /// an address in the same network: `ip addr add 192.0.2.2/24 dev NAME`.
     ///
-    /// `mac` is the MAC address of the host; by default a random one.
+    /// `mac` is the MAC address of the host; `None` means a random one.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] if a right is missing, if the interface is of another kind or in use,
-    /// or if the kernel has one of the addresses.
+    /// [`LlpError::Attach`] if a privilege is missing, if the interface is not a TAP device or is
+    /// in use, or if the kernel has one of the addresses.
     pub fn tap(
         name: InterfaceName,
         mac: Option<[u8; 6]>,
@@ -43,13 +43,13 @@ impl EthernetNetwork {
     }
 }
 
-/// A TAP device.
+/// Attachment to a TAP device.
 pub(crate) struct TapWire {
     tun: OwnedFd,
     interface: Interface,
     mac: [u8; 6],
     overflow: Overflow,
-    /// A virtio-net header precedes every frame.
+    /// True if a virtio-net header precedes every frame.
     offload: bool,
 }
 
@@ -91,7 +91,7 @@ impl TapWire {
     }
 }
 
-/// Error of opening `/dev/net/tun`.
+/// Converts an error of opening `/dev/net/tun`.
 fn opening(errno: Errno) -> LlpError {
     match errno {
         Errno::NOENT | Errno::NODEV | Errno::NXIO => AttachError::NoTun.into(),
@@ -100,7 +100,8 @@ fn opening(errno: Errno) -> LlpError {
     }
 }
 
-/// Error of attaching to the device.
+/// Converts an error of attaching to the TAP device `name`. `existed` is true if an interface had
+/// this name before.
 fn attaching(errno: Errno, name: InterfaceName, existed: bool) -> LlpError {
     match errno {
         Errno::PERM | Errno::ACCESS if existed => AttachError::TapOwner { name }.into(),
@@ -134,9 +135,10 @@ impl Wire for TapWire {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),
-                // The kernel has no memory for the frame now, or rejects it.
+                // The kernel has no memory for the frame now, or rejects the frame. The frame is
+                // lost.
                 Err(Errno::NOBUFS | Errno::NOMEM | Errno::INVAL) => return Ok(true),
-                // EIO: the interface is down. EBADFD: it was deleted.
+                // EIO: the interface is down. EBADFD: the interface was deleted.
                 Err(errno) => {
                     return self
                         .interface

@@ -1,4 +1,4 @@
-//! Tests of the wires with the kernel, in separate network namespaces, and with each other.
+//! Tests of the wires, with the kernel or with each other, in separate network namespaces.
 
 mod frames;
 mod raw;

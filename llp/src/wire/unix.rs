@@ -1,4 +1,5 @@
-//! Ethernet frames in Unix datagrams, one in each: the format of QEMU's `-netdev dgram`.
+//! Attachment by Unix datagrams: each datagram is one Ethernet frame, as with QEMU's `-netdev
+//! dgram`.
 
 use std::fs;
 use std::io::{IoSlice, IoSliceMut};
@@ -22,23 +23,25 @@ use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
 use crate::smol::{Left, Packet};
 
-/// Default MTU: that of an Ethernet, and of a guest with default settings.
+/// Default MTU in bytes: the usual MTU of an Ethernet and of a guest.
 const DEFAULT_MTU: usize = 1500;
 
-/// Longest path, or abstract name with its `@`, that fits into a socket address (`unix(7)`).
+/// Length in bytes of the longest path, or abstract name with its `@`, that fits into a socket
+/// address (`unix(7)`).
 pub(crate) const MAX_PATH: usize = 107;
 
 impl EthernetNetwork {
-    /// Creates a host on a wire of Unix datagrams. It receives at the path `local`, which it
-    /// creates, and sends to `remote`, which may be created later, disappear and come back. A path
-    /// that begins with `@` is a name in the abstract namespace (`unix(7)`).
+    /// Creates a host whose frames are Unix datagrams. It receives at the path `local`, which it
+    /// creates, and sends to the path `remote`. The socket at `remote` may be created later, and
+    /// may be removed and created again. A path that begins with `@` is a name in the abstract
+    /// namespace (`unix(7)`).
     ///
-    /// `mac` is the MAC address of the host; by default a random one. The MTU is 1500 unless
-    /// `settings` name another.
+    /// `mac` is the MAC address of the host; `None` means a random one. The MTU is 1500 unless
+    /// `settings` specify another.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] if a live process receives at `local`, or if `local` is no socket or
-    /// cannot be created.
+    /// [`LlpError::Attach`] if another process receives at `local`, if the file at `local` is not a
+    /// socket, or if the socket cannot be created.
     pub fn unix(
         local: &Path,
         remote: &Path,
@@ -50,12 +53,12 @@ impl EthernetNetwork {
     }
 }
 
-/// One end of a wire of Unix datagrams.
+/// Attachment by Unix datagrams.
 pub(crate) struct UnixWire {
     socket: OwnedFd,
-    /// `None` for an end of a connected pair.
+    /// Address of the other end. `None` for an end of a connected pair.
     remote: Option<SocketAddrUnix>,
-    /// Removed with the wire.
+    /// Removes the socket file when the wire is dropped. `None` if there is no file.
     _file: Option<SocketFile>,
     name: String,
     mac: [u8; 6],
@@ -127,11 +130,11 @@ fn datagram_socket() -> Result<OwnedFd, LlpError> {
         .map_err(|errno| LlpError::from_local_errno("open a Unix socket", errno))
 }
 
-/// Socket address of a path, or of an abstract name.
+/// Converts a path or an abstract name to a socket address.
 fn address(path: &Path) -> Result<SocketAddrUnix, AttachError> {
     let made = match path.as_os_str().as_bytes() {
         [] | [b'@'] => return Err(AttachError::PathLength),
-        // A path of 108 bytes would be accepted without its NUL, and other programs would see
+        // The kernel would accept a path of 108 bytes without a NUL, and other programs would see
         // another path.
         path if path.len() > MAX_PATH => return Err(AttachError::PathLength),
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
@@ -155,12 +158,12 @@ fn remove_stale(path: &Path, at: &SocketAddrUnix) -> Result<(), LlpError> {
         },
         Err(Errno::NOENT) => Ok(()),
         Err(Errno::ACCESS | Errno::PERM) => Err(AttachError::SocketDenied.into()),
-        // The socket can be connected to, or is of another type and in use.
+        // The connection succeeded, or the socket is of another type and in use.
         _ => Err(AttachError::SocketInUse.into()),
     }
 }
 
-/// File of a bound socket. It is removed when this is dropped, unless another file has replaced it.
+/// File of a bound socket. Dropping this removes the file, unless another file has replaced it.
 struct SocketFile(Arc<Bound>);
 
 struct Bound {
@@ -169,15 +172,15 @@ struct Bound {
     inode: u64,
 }
 
-/// Socket files that this process has now.
+/// Socket files that this process has created and not removed yet.
 static FILES: Mutex<Vec<Arc<Bound>>> = Mutex::new(Vec::new());
 
-/// Removes the socket files of all networks of this process. Peers cannot reach these networks any
-/// more afterwards.
+/// Removes the socket files of all networks of this process. Peers can then no longer send to these
+/// networks.
 ///
-/// A network removes its own file when it is dropped. A background thread may do so shortly after
-/// the last handle is gone. A program that exits at once should call this function last. If a file
-/// remains nevertheless, the next program replaces it.
+/// A network removes its own file when it is closed. A background thread may do so shortly after
+/// the last handle was dropped. A program that exits at once should therefore call this function
+/// last. If a file is left over, the next program that uses the path replaces it.
 pub fn remove_socket_files() {
     for file in std::mem::take(&mut *FILES.lock()) {
         file.remove();
@@ -186,7 +189,7 @@ pub fn remove_socket_files() {
 
 impl SocketFile {
     fn at(path: &Path) -> Option<Self> {
-        // The process may change its working directory.
+        // The path is made absolute because the process may change its working directory.
         let path = std::path::absolute(path).ok()?;
         let found = fs::symlink_metadata(&path).ok()?;
         let bound = Arc::new(Bound {
@@ -204,7 +207,7 @@ impl Bound {
         if let Ok(found) = fs::symlink_metadata(&self.path)
             && (found.dev(), found.ino()) == (self.device, self.inode)
         {
-            // A missing file is no error.
+            // It does not matter if the file was removed already.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -234,7 +237,7 @@ impl Wire for UnixWire {
                 Ok(_) => Ok(true),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => Ok(false),
-                // There is no receiver (yet, or any more), as with a cable that is not connected.
+                // No process receives at the path now. The frame is lost, as on an unplugged cable.
                 Err(
                     Errno::NOENT
                     | Errno::NOTDIR
@@ -264,7 +267,7 @@ impl Wire for UnixWire {
         {
             Ok(true) => Ok(Received::Frame),
             Ok(false) | Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
-            // The other end of a pair is gone. TCP detects that by itself.
+            // The other end of a pair was dropped. TCP's timers detect that.
             Err(Errno::CONNRESET | Errno::CONNREFUSED) => Ok(Received::Nothing),
             Err(errno) => Err(LlpError::from_local_errno("receive a Unix datagram", errno)),
         }

@@ -1,13 +1,13 @@
-//! The virtio-net header before a frame, and the partial checksum that its reader completes
+//! The virtio-net header before a frame, and the completion of partial checksums that it describes
 //! (Virtual I/O Device version 1.2, section 5.1.6; `packet(7)`: PACKET_VNET_HDR).
 
 use super::HEADER;
 use crate::smol::{Left, Sums};
 
-/// Size of the header without the field for merged buffers.
+/// Size of the header in bytes, without the field for merged buffers.
 pub(super) const VNET_HEADER: usize = 10;
 
-/// Header without any offload: a whole frame with complete checksums.
+/// Header without any offload: for a frame that is not cut and has complete checksums.
 pub(super) const PLAIN: [u8; VNET_HEADER] = [0; VNET_HEADER];
 
 /// VIRTIO_NET_HDR_F_NEEDS_CSUM: the checksum is partial.
@@ -16,16 +16,18 @@ const NEEDS_CSUM: u8 = 1;
 /// VIRTIO_NET_HDR_F_DATA_VALID: the checksum was verified.
 const DATA_VALID: u8 = 2;
 
-/// VIRTIO_NET_HDR_GSO_TCPV4 and VIRTIO_NET_HDR_GSO_TCPV6.
+/// GSO types VIRTIO_NET_HDR_GSO_TCPV4 and VIRTIO_NET_HDR_GSO_TCPV6.
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 
-/// Offsets of the checksum and of the header length in the TCP header.
+/// Offset of the checksum in the TCP header.
 const TCP_CHECKSUM: u16 = 16;
+/// Offset of the header length in the TCP header.
 const TCP_OFFSET: usize = 12;
 
-/// Makes the header that offloads the work of `left` to the reader of a packet. If `left` does not
-/// fit the packet, the header offloads nothing.
+/// Returns the header that offloads the work in `left` to the receiver of a packet. Without a
+/// partial checksum, the header offloads nothing. A packet that is not TCP, or is too short, is not
+/// cut.
 pub(super) fn outgoing(packet: &[u8], left: Left) -> [u8; VNET_HEADER] {
     let Sums::Partial { start, offset } = left.sums else {
         return PLAIN;
@@ -49,8 +51,8 @@ pub(super) fn outgoing(packet: &[u8], left: Left) -> [u8; VNET_HEADER] {
     [NEEDS_CSUM, gso, h0, h1, g0, g1, s0, s1, o0, o1]
 }
 
-/// State of a packet's checksums according to the header. `None` if the header does not fit the
-/// packet, which is then dropped as damaged.
+/// Returns the state of a packet's checksums according to the header. `None` if the header does not
+/// fit the packet, which then has to be dropped.
 pub(super) fn incoming(vnet: &[u8; VNET_HEADER], packet: &[u8]) -> Option<Sums> {
     let [flags, _gso, _, _, _, _, s0, s1, o0, o1] = *vnet;
     if flags & NEEDS_CSUM == 0 {
@@ -61,7 +63,7 @@ pub(super) fn incoming(vnet: &[u8; VNET_HEADER], packet: &[u8]) -> Option<Sums> 
             Sums::Complete
         });
     }
-    // In the byte order of the machine; `start` counts from the beginning of the frame.
+    // Fields are in native byte order, and `start` counts from the beginning of the frame.
     let start = usize::from(u16::from_ne_bytes([s0, s1])).checked_sub(HEADER)?;
     let offset = u16::from_ne_bytes([o0, o1]);
     let inside = start + usize::from(offset) + 2 <= packet.len();
@@ -69,7 +71,7 @@ pub(super) fn incoming(vnet: &[u8; VNET_HEADER], packet: &[u8]) -> Option<Sums> 
     inside.then_some(Sums::Partial { start, offset })
 }
 
-/// Completes the checksum of a packet.
+/// Completes a packet's checksum if it is partial.
 pub(crate) fn complete(packet: &mut [u8], sums: Sums) {
     let Sums::Partial { start, offset } = sums else {
         return;
@@ -77,7 +79,8 @@ pub(crate) fn complete(packet: &mut [u8], sums: Sums) {
     let Some(covered) = packet.get_mut(usize::from(start)..) else {
         return;
     };
-    // The field holds the sum of the pseudo-header, which is part of the sum.
+    // The checksum field already holds the sum of the pseudo-header, so that summing all bytes
+    // includes it.
     let sum = match !ones_complement_sum(covered) {
         // For UDP, 0 would mean that there is no checksum. For TCP, both values are equal.
         0 => 0xffff,
@@ -89,7 +92,7 @@ pub(crate) fn complete(packet: &mut [u8], sums: Sums) {
     }
 }
 
-/// Sum of RFC 1071 over the bytes, not complemented.
+/// Returns the one's complement sum of the bytes (RFC 1071), not inverted.
 pub(crate) fn ones_complement_sum(octets: &[u8]) -> u16 {
     let (words, rest) = octets.as_chunks::<4>();
     let mut sum: u64 = words
@@ -101,7 +104,8 @@ pub(crate) fn ones_complement_sum(octets: &[u8]) -> u16 {
         *to = *from;
     }
     sum += u64::from(u32::from_be_bytes(last));
-    // In this arithmetic 2^16 equals 1, so the upper parts are added to the lower ones.
+    // In one's complement arithmetic 2^16 equals 1, so the upper bits are added to the lower 16
+    // bits.
     while let carry @ 1.. = sum >> 16 {
         sum = (sum & 0xffff) + carry;
     }
@@ -121,7 +125,7 @@ mod tests {
         ]
     }
 
-    /// Sum of RFC 1071 as the RFC describes it, one 16-bit word after the other.
+    /// Computes the sum of RFC 1071 in the simplest way, one 16-bit word after the other.
     fn slow_sum(octets: &[u8]) -> u16 {
         let mut sum: u32 = 0;
         for pair in octets.chunks(2) {
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn what_is_left_to_the_reader_stands_in_the_header_as_virtio_has_it() {
-        // Flags, kind of GSO, length of all headers, segment size, start and offset of the
+        // Returns flags, GSO type, length of all headers, segment size, and start and offset of the
         // checksum.
         let fields = |vnet: [u8; VNET_HEADER]| {
             let word = |at: usize| u16::from_ne_bytes([vnet[at], vnet[at + 1]]);
@@ -202,7 +206,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_sum_is_that_of_rfc_1071(octets in proptest::collection::vec(any::<u8>(), 0..300)) {
-            // 0 and 0xffff are equal in this arithmetic, but only zeros sum up to 0.
+            // 0 and 0xffff are equal in this arithmetic, but both functions return 0 only for
+            // zeros.
             prop_assert_eq!(ones_complement_sum(&octets), slow_sum(&octets));
         }
 
@@ -217,7 +222,7 @@ mod tests {
             octets[start + offset..start + offset + 2].copy_from_slice(&pseudo.to_be_bytes());
             let sums = incoming(&header(HEADER + start, offset), &octets).unwrap();
             complete(&mut octets, sums);
-            // Like a receiver, sums up the covered bytes and the pseudo-header.
+            // A receiver adds up the covered bytes and the pseudo-header in the same way.
             let mut all = octets[start..].to_vec();
             if all.len() % 2 == 1 {
                 all.push(0);

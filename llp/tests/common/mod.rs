@@ -1,4 +1,4 @@
-//! Scenarios that hold for every `Network`, and a loop that waits only on `fd()` and `deadline()`.
+//! Test scenarios for every `Network`, and helpers that wait only on `fd()` and `deadline()`.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod seen;
@@ -18,7 +18,7 @@ const STALLED: Duration = Duration::from_secs(300);
 /// Number of deadlines in a row without a ready descriptor after which a test counts as hanging.
 const MAX_TIMERS: u32 = 2_000;
 
-/// A small generator of random numbers. Failure messages contain its seed.
+/// A small generator of random numbers (xorshift). Failure messages contain its seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -64,7 +64,7 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// Waits until one of them is ready, or its deadline has come.
+/// Waits until one of the descriptors is ready or the first deadline is reached.
 pub(crate) fn wait(what: &[Wait<'_>]) {
     let mut fds: Vec<_> = what
         .iter()
@@ -79,7 +79,7 @@ pub(crate) fn wait(what: &[Wait<'_>]) {
         .collect();
     let deadline = what.iter().filter_map(|wait| wait.deadline).min();
     let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-    // Slightly longer than the deadline, because `poll` must not return before it.
+    // The time is rounded up, because `poll` must not return before the deadline.
     let limit = left.map_or(STALLED, |left| {
         (left + Duration::from_millis(1)).min(STALLED)
     });
@@ -98,7 +98,7 @@ pub(crate) fn wait(what: &[Wait<'_>]) {
     );
 }
 
-/// Connects a client and a server.
+/// Makes a connection between two networks. Returns the client's end and the server's end.
 pub(crate) fn connected(
     client: &dyn Network,
     server: &dyn Network,
@@ -132,7 +132,7 @@ pub(crate) fn accept_and_connect(
     }
 }
 
-/// Waits for the end of a connection attempt that must fail.
+/// Waits for the failure of a connection attempt. Returns its error.
 pub(crate) fn failed_attempt(llp: &mut dyn Llp) -> LlpError {
     loop {
         llp.clear_readiness();
@@ -151,7 +151,7 @@ pub(crate) struct End {
     pub(crate) to_send: Vec<u8>,
     pub(crate) sent: usize,
     pub(crate) got: Vec<u8>,
-    /// Send a FIN after the last byte.
+    /// True if a FIN follows the last byte.
     pub(crate) finish: bool,
     finished: bool,
     pub(crate) peer_closed: bool,
@@ -197,14 +197,14 @@ impl End {
         self
     }
 
-    /// Always offers complete FPDUs. A call that ends within its first FPDU would send a part of
-    /// it.
+    /// Makes every call offer at least one complete FPDU. A call that ends within its first FPDU
+    /// would send a part of it.
     pub(crate) fn whole_fpdus(mut self) -> Self {
         self.whole_fpdus = true;
         self
     }
 
-    /// Fewest bytes that a call offers.
+    /// Minimum number of bytes that the next call offers.
     fn least(&self) -> usize {
         let next = self.ends.partition_point(|end| *end <= self.sent as u64);
         match self.ends.get(next) {
@@ -213,7 +213,8 @@ impl End {
         }
     }
 
-    /// Offers some of the remaining bytes, in pieces of random sizes.
+    /// Offers some of the remaining bytes, in pieces of random sizes. Returns true if any were
+    /// accepted.
     fn send_some(&mut self) -> Result<bool, LlpError> {
         let rest = &self.to_send[self.sent..];
         let offered = rest.len().min(1 + self.random.below(self.largest));
@@ -248,7 +249,7 @@ impl End {
         }
     }
 
-    /// Performs everything that is possible without waiting.
+    /// Sends and receives until neither is possible without waiting.
     pub(crate) fn step(&mut self) -> Result<(), LlpError> {
         self.llp.clear_readiness();
         self.llp.drive();
@@ -278,7 +279,7 @@ impl End {
         Wait::connection(&*self.llp, self.sent < self.to_send.len())
     }
 
-    /// Drives only this end, until `enough` returns true.
+    /// Drives this end until `enough` returns true.
     pub(crate) fn run_until(&mut self, enough: impl Fn(&Self) -> bool) {
         loop {
             self.step().unwrap();
@@ -289,9 +290,9 @@ impl End {
         }
     }
 
-    /// Drives only this end until it is done; another thread drives the other end. Returns the
-    /// received bytes. The connection is dropped afterwards: the acknowledgement of the peer's FIN
-    /// may be lost, and the stack has to answer when the FIN arrives again.
+    /// Drives only this end until it is done, while another thread drives the other end. Returns
+    /// the received bytes. The connection is then dropped. If the acknowledgement of the peer's FIN
+    /// was lost, the stack has to answer the repeated FIN.
     pub(crate) fn run_to_the_end(mut self) -> Vec<u8> {
         loop {
             self.step().unwrap();
@@ -432,7 +433,7 @@ pub(crate) fn a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(
     assert_eq!(a.got, b"the other direction");
 }
 
-/// The client closes first, so its port is the one in TIME-WAIT.
+/// The client closes first, so that its port is in TIME-WAIT.
 pub(crate) fn the_port_of_a_client_that_has_closed_can_be_listened_at(
     client: &dyn Network,
     server: &dyn Network,
@@ -476,7 +477,8 @@ pub(crate) fn flushed_waits_for_the_peers_acknowledgement(
 ) {
     let (mut a, b) = connected(client, server, at);
     assert!(a.flushed(), "nothing was sent");
-    // More than the peer's buffer holds while it is not read.
+    // The loop sends until the peer's receive buffer, which is not read, and the send buffer are
+    // full.
     let data = vec![7; 1 << 20];
     let mut taken = 0;
     loop {
@@ -503,7 +505,8 @@ pub(crate) fn flushed_waits_for_the_peers_acknowledgement(
     }
 }
 
-/// The count falls as the peer takes bytes, does not include the FIN, and remains after a reset.
+/// The count falls as the peer acknowledges bytes, does not include the FIN, and remains after a
+/// reset.
 pub(crate) fn unacknowledged_counts_what_the_peer_has_not_taken(
     client: &dyn Network,
     server: &dyn Network,
@@ -512,7 +515,8 @@ pub(crate) fn unacknowledged_counts_what_the_peer_has_not_taken(
     for resets in [false, true] {
         let (mut a, b) = connected(client, server, at);
         assert_eq!(a.unacknowledged(), 0, "nothing was sent");
-        // More than both buffers hold while they are not read.
+        // The loop sends until the peer's receive buffer, which is not read, and the send buffer
+        // are full.
         let data = vec![7; 16 << 20];
         let mut sent = 0;
         loop {
@@ -522,7 +526,7 @@ pub(crate) fn unacknowledged_counts_what_the_peer_has_not_taken(
             }
         }
         a.shutdown().unwrap();
-        // Nothing else changes: the peer's TCP takes what it has room for, and no more.
+        // The peer's TCP acknowledges only the bytes for which it has room.
         let mut left = a.unacknowledged();
         assert!((1..=sent).contains(&left), "{left} of {sent}");
         let mut b = End::new(b, Vec::new(), 1).bulk();
@@ -576,7 +580,7 @@ pub(crate) fn both_directions_at_once_from_two_threads(
     });
 }
 
-/// Sends messages of a few bytes back and forth. A stall in any of them would hang the test.
+/// Sends messages of eight bytes back and forth. If one of them stalls, the test hangs.
 pub(crate) fn small_messages_go_there_and_back(
     client: &dyn Network,
     server: &dyn Network,

@@ -1,4 +1,4 @@
-//! Segments of a connection, from a capture of the link.
+//! Reads the segments of a connection from a capture of the link.
 
 use std::io::{Cursor, Write};
 use std::net::SocketAddr;
@@ -22,16 +22,17 @@ impl Write for Shared {
 }
 
 impl Shared {
-    /// Bytes written to the file so far.
+    /// Returns the bytes written to the file so far.
     pub(crate) fn octets(&self) -> Vec<u8> {
         self.0.lock().unwrap().clone()
     }
 }
 
-/// Stream offsets of begin and end of the sender's data segments, in the order they were sent.
+/// Stream offsets of the beginning and end of each data segment, in the order in which they were
+/// sent.
 pub(crate) type Segments = Vec<(u64, u64)>;
 
-/// Segments that were sent to this address.
+/// Returns the data segments that were sent to the address `to`.
 pub(crate) fn segments(file: &Shared, to: SocketAddr) -> Segments {
     let mut reader = Reader::new(Cursor::new(file.octets())).unwrap();
     let (mut first, mut segments) = (None, Vec::new());

@@ -1,4 +1,4 @@
-//! A clock that advances only when everything waits for it, and two hosts that use it.
+//! A clock that advances only while both hosts are idle, and the two hosts that use it.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -10,9 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_llp::smol::{Clock, MemoryNetwork, MemorySettings};
 use uwarp_llp::{Llp, LlpListener, Network};
 
-/// A clock that advances only when nothing else can happen, and then to the next deadline at once.
-/// A second that TCP waits takes no real time. An end without a deadline is never helped by the
-/// clock.
+/// A clock that advances only when no descriptor is ready, and then directly to the next deadline.
+/// So TCP's timers take no real time. If no end has a deadline, the clock does not advance, and the
+/// test fails.
 pub(crate) struct Skipping(Instant, pub(crate) Mutex<Duration>);
 
 impl Clock for Skipping {
@@ -22,7 +22,7 @@ impl Clock for Skipping {
 }
 
 impl Skipping {
-    /// Limit on virtual time. More is a stall.
+    /// Maximum virtual time. A transfer that takes longer counts as stalled.
     const LIMIT: Duration = Duration::from_secs(36_000);
 
     pub(crate) fn skip_to(&self, deadline: Instant) {

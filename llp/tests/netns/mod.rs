@@ -1,9 +1,9 @@
-//! Tests in a separate network namespace, which disappears with its process.
+//! Runs tests in a separate network namespace, which disappears with its process.
 //!
-//! Such a test runs its own binary again, only for itself, under `unshare` (util-linux). It uses a
-//! new user namespace if those are allowed, which needs no right at all, and otherwise root's
-//! rights. If both fail, the test prints `SKIPPED` with the reason and passes, unless
-//! `UWARP_REQUIRE_NETNS=1` is set.
+//! Such a test starts its own binary again under `unshare` (util-linux), to run only this test. It
+//! creates a user namespace too if the system permits that, which needs no privilege. Otherwise it
+//! needs root's privileges. If both ways fail, the test prints `SKIPPED` with the reason and
+//! passes, unless `UWARP_REQUIRE_NETNS=1` is set.
 
 #![allow(dead_code, reason = "every test file takes what it needs")]
 
@@ -12,14 +12,14 @@ use std::io::Write;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Variable that is set in the process inside the namespace, to the name of its test.
+/// Environment variable that is set to the name of the test in the process inside the namespace.
 const INSIDE: &str = "UWARP_TEST_INSIDE_NETNS";
 
-/// Arguments that create a network namespace, those without rights first.
+/// Arguments of `unshare` that create a network namespace. The first way needs no privilege.
 const WAYS: [&[&str]; 2] = [&["-Urn"], &["-n"]];
 
 /// Declares tests whose bodies run in a separate network namespace. `not_emulated` names a feature
-/// that they need and QEMU's user emulation lacks.
+/// that the tests need and QEMU's user emulation lacks.
 macro_rules! in_namespace {
     (not_emulated: $lacks:literal; $(fn $name:ident() $body:block)*) => {
         netns::in_namespace! {
@@ -42,7 +42,8 @@ macro_rules! in_namespace {
 }
 pub(crate) use in_namespace;
 
-/// Runs `body` in a namespace: here, if this process is inside one for it, else in a new process.
+/// Runs `body` if this process is inside the namespace of the test. Otherwise runs the test in a
+/// new process inside a new namespace.
 pub(crate) fn run(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some_and(|inside| inside == *test) {
         return body();
@@ -72,7 +73,8 @@ pub(crate) fn run(test: &str, body: impl FnOnce()) {
     }
 }
 
-/// Returns true if QEMU's user emulation runs this program, and prints what it lacks for the test.
+/// Returns true if QEMU's user emulation runs this program. In this case also prints that the test
+/// is skipped, and why.
 pub(crate) fn is_emulated(test: &str, lacks: &str) -> bool {
     let is = emulator().is_some();
     if is {
@@ -83,8 +85,8 @@ pub(crate) fn is_emulated(test: &str, lacks: &str) -> bool {
     is
 }
 
-/// Program that runs this one: QEMU's user emulation under `./ci.sh aarch64`, because the kernel
-/// cannot start this binary itself.
+/// Returns the program that has to run this one: QEMU's user emulation under `./ci.sh aarch64`,
+/// because the kernel cannot start this binary directly. `None` otherwise.
 fn emulator() -> Option<String> {
     std::env::var_os("QEMU_LD_PREFIX").map(|_| format!("qemu-{}-static", std::env::consts::ARCH))
 }
@@ -107,7 +109,7 @@ fn way_in() -> Result<&'static [&'static str], String> {
     Err(reasons.join("; "))
 }
 
-/// Prints that a test does not run, and why. Fails if it is required to run.
+/// Prints that a test is skipped, and why. Panics if the test is required to run.
 pub(crate) fn skip(test: &str, why: &str) {
     let required = std::env::var("UWARP_REQUIRE_NETNS").is_ok_and(|value| value == "1");
     assert!(
@@ -117,8 +119,8 @@ pub(crate) fn skip(test: &str, why: &str) {
     say(&format!("SKIPPED: {test}: {why}"));
 }
 
-/// Prints a line to stderr directly, because cargo shows the output of `eprintln!` only for failing
-/// tests.
+/// Prints a line to stderr directly, because the test harness shows the output of `eprintln!` only
+/// for failing tests.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -138,7 +140,7 @@ pub(crate) fn has_tun(test: &str) -> bool {
     }
 }
 
-/// Runs `ip` with these arguments, which must succeed, and returns its output.
+/// Runs `ip` with these arguments and returns its output. Panics if it fails.
 #[track_caller]
 pub(crate) fn ip(arguments: &str) -> String {
     let output = ip_output(arguments);
@@ -147,8 +149,8 @@ pub(crate) fn ip(arguments: &str) -> String {
     out
 }
 
-/// Waits until the kernel has noticed that the interface is up at both ends. Before that, it
-/// accepts frames and drops them.
+/// Waits until the kernel reports the state `UP` for the interface. Before that, the kernel accepts
+/// frames and drops them.
 #[track_caller]
 pub(crate) fn wait_up(name: &str) {
     let limit = Instant::now() + Duration::from_secs(300);
@@ -171,7 +173,8 @@ fn ip_output(arguments: &str) -> Output {
         .unwrap()
 }
 
-/// Search path, extended by the directories of `ip` that users do not always have in theirs.
+/// Returns the search path, extended by the directories that may contain `ip` and are not in every
+/// user's path.
 fn path() -> OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");

@@ -21,7 +21,7 @@ fn fragments_and_damaged_packets_are_counted() {
     assert_eq!((counters.fragments, counters.malformed), (1, 1));
 }
 
-/// Valid packets of several kinds, to be damaged.
+/// Returns valid packets of several kinds, which the test damages.
 fn samples() -> Vec<(EtherType, Vec<u8>)> {
     let mut packet = Packet::new(0);
     let mut samples = vec![(EtherType::Ipv4, ping_v4(b"sample"))];

@@ -48,7 +48,7 @@ fn a_ping_over_ipv6_is_answered() {
     assert_eq!(data, b"six");
 }
 
-/// Makes an ICMP message about an IPv4 packet.
+/// Makes an ICMP error that quotes an IPv4 packet.
 pub(super) fn about_v4(quoted: &[u8], reason: Icmpv4DstUnreachable, mtu: u16) -> Vec<u8> {
     let ip = Ipv4Packet::new_checked(quoted).unwrap();
     let message = Icmpv4Repr::DstUnreachable {
@@ -121,7 +121,8 @@ fn the_mtu_of_a_path_is_believed_within_bounds_and_for_what_is_under_way() {
     ] {
         send(&wire, EtherType::Ipv4, &report);
     }
-    // Frames are processed in order, so the answer to the ping shows that all were.
+    // Frames are processed in order, so the answer to the ping shows that all reports were
+    // processed.
     send(&wire, EtherType::Ipv4, &ping_v4(b"done"));
     assert_eq!(pong_v4(&wire), b"done");
     assert_eq!(mailbox.path_mtu.load(Ordering::Acquire), 1300);

@@ -1,4 +1,5 @@
-//! A host on an Ethernet, tested from the raw other end of its cable.
+//! Tests of a host on an Ethernet. The test sends and receives frames at the other end of its
+//! cable.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -78,7 +79,7 @@ fn next<T>(wire: &MemoryWire, pick: impl Fn(&[u8; HEADER], &[u8]) -> Option<T>) 
     next_after(wire, || readable(wire.fd()), pick)
 }
 
-/// As [`next`], and calls `wait` while there is no frame.
+/// Does the same as [`next`], but calls `wait` while there is no frame.
 fn next_after<T>(
     wire: &MemoryWire,
     mut wait: impl FnMut(),
@@ -104,7 +105,8 @@ fn send(wire: &MemoryWire, kind: EtherType, packet: &[u8]) {
     }
 }
 
-/// Makes the host learn the address of the raw end, by a question for the host's address.
+/// Makes the host learn the MAC address of `addr`, by a question for the host's own address. Waits
+/// for the answer.
 fn introduce(wire: &MemoryWire, addr: &str) {
     let mut packet = Packet::new(0);
     let own = if addr.contains(':') {
@@ -150,7 +152,7 @@ fn ping_v4(data: &[u8]) -> Vec<u8> {
     packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Icmp, &octets)
 }
 
-/// Data of the next answer to a ping from 192.0.2.2.
+/// Returns the data of the next answer to a ping from 192.0.2.2.
 fn pong_v4(wire: &MemoryWire) -> Vec<u8> {
     next(wire, |header, octets| {
         let icmp = Ipv4Packet::new_checked(octets).ok()?;

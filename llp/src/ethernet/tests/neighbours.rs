@@ -1,4 +1,4 @@
-//! Own addresses: announcements and conflicts; and floods of invented neighbours.
+//! Announcements of own addresses, address conflicts, and floods of invented neighbours.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn our_addresses_are_probed_and_announced() {
     let (_host, wire) = host_and_wire();
     let mut probed = Vec::new();
     let mut announced = Vec::new();
-    // 192.0.2.1, 2001:db8::1 and the link-local address.
+    // The host has three addresses: 192.0.2.1, 2001:db8::1 and a link-local one.
     while probed.len() < 3 || announced.len() < 3 {
         let message = next(&wire, |_, octets| {
             arp::parse_arp(octets).or_else(|| arp::parse_ndp(octets))
@@ -86,7 +86,7 @@ fn a_reset_by_the_kernel_of_this_host_is_told_as_what_it_is() {
 #[test]
 fn a_flood_of_made_up_neighbours_pushes_out_none_that_we_talk_to() {
     let (own, wire) = MemoryWire::pair([OWN, PEER], 1500, 4096).unwrap();
-    // The raw end answers no questions, so none may become due during the test.
+    // The test answers no questions, so none may become due.
     let timing = Timing {
         retry: Duration::from_secs(3600),
         ..Timing::default()
@@ -117,7 +117,7 @@ fn a_flood_of_made_up_neighbours_pushes_out_none_that_we_talk_to() {
         }
     }
     send(&wire, EtherType::Ipv4, &ping_v4(b"two"));
-    // An answer, and no question for the address of 192.0.2.2.
+    // The host must answer the ping without asking for the MAC address of 192.0.2.2.
     let asked = next(&wire, |header, octets| {
         let question = arp::parse_arp(octets).is_some_and(|message| {
             message.target == ip("192.0.2.2") && frame::parse(header).0 == BROADCAST

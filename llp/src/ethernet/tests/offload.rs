@@ -1,5 +1,5 @@
-//! A host whose wire cuts segments and completes checksums, and a host with plain frames at the
-//! other end.
+//! A host whose wire cuts segments and completes checksums. The host at the other end has plain
+//! frames.
 
 use parking_lot::Mutex;
 
@@ -7,13 +7,13 @@ use super::*;
 use crate::wire::complete;
 use crate::{LlpListener, SendHints};
 
-/// A wire that performs the offloaded work, as a kernel or a network card does, and no more.
+/// A wire that performs the offloaded work, as a kernel or a network card does.
 struct Cutting {
     wire: MemoryWire,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// Traffic on the wire.
+/// Record of the traffic on the wire.
 #[derive(Default)]
 struct Seen {
     /// Length of the longest packet sent.
@@ -47,8 +47,8 @@ impl Cutting {
                 .min(at.saturating_add(each).saturating_add(data));
             let mut part = [&packet[..data], &packet[data + at..end]].concat();
             let tcp = usize::from(start);
-            // The pseudo-header is the same for all parts, except for the length. The partial sum
-            // includes it.
+            // The partial sum includes the length in the pseudo-header, which differs for each
+            // part.
             let sum = u32::from(u16::from_be_bytes([packet[tcp + 16], packet[tcp + 17]]));
             let sum = sum + u32::from(!length(packet)) + u32::from(length(&part));
             let sum = (sum & 0xffff) + (sum >> 16);
@@ -120,7 +120,8 @@ impl Wire for Cutting {
     }
 }
 
-/// Creates a host whose wire cuts, a host with plain frames, and the record of the former's wire.
+/// Creates a host whose wire cuts, and a host with plain frames. Returns both and the record of the
+/// first one's wire.
 fn hosts(mtu: usize) -> (EthernetNetwork, EthernetNetwork, Arc<Mutex<Seen>>) {
     let (own, far) = MemoryWire::pair([OWN, PEER], mtu, 1 << 16).unwrap();
     let seen = Arc::new(Mutex::default());
@@ -155,7 +156,7 @@ fn connection(
     (client, server)
 }
 
-/// Transfers `octets`, whose FPDUs end at `ends`.
+/// Transfers `octets` from one end to the other. `ends` are the ends of the FPDUs.
 fn transfer(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u64]) {
     transfer_with(from, to, octets, ends, false);
 }
@@ -168,8 +169,8 @@ fn transfer_with(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u6
         from.drive();
         to.clear_readiness();
         to.drive();
-        // A call without ends would allow to cut all bytes not sent yet, so there is none after the
-        // last byte.
+        // A call without ends would permit cuts anywhere in bytes that were not sent yet. So there
+        // is no further call after the last byte.
         let more = if sent < octets.len() {
             let rest = &ends[ends.partition_point(|end| *end <= sent as u64)..];
             let hints = match rest {
@@ -221,7 +222,7 @@ proptest! {
         prop_assert_eq!(sender.emss(), emss);
         prop_assert_eq!(seen.lock().mss, Some(emss as u16));
         let octets = random_octets(400_000);
-        // The first segment is alone in flight until it is acknowledged, like an MPA request.
+        // The first transfer is acknowledged before the next one begins, like an MPA request.
         transfer(&mut *sender, &mut *receiver, &octets[..100], &[100]);
         seen.lock().segments.clear();
         let sizes = sizes.iter().map(|size| if alike { emss & !3 } else { size * 4 }).cycle();
@@ -241,7 +242,7 @@ proptest! {
                 prop_assert!(ends.contains(&(at + *octets as u64)), "{octets} at {at}");
             }
         }
-        // The same in the other direction, and as a run of bytes without FPDUs.
+        // Transfers without FPDUs, in both directions.
         transfer(&mut *receiver, &mut *sender, &octets, &[]);
         transfer(&mut *sender, &mut *receiver, &octets, &[]);
     }

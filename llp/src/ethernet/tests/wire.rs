@@ -92,7 +92,7 @@ fn connections_fail_when_their_gateway_is_silent_and_not_those_by_another_way() 
     assert_eq!(near.connect_progress(), Ok(false));
 }
 
-/// Reports when the wire is closed.
+/// A wire that reports when it is dropped.
 struct Closing(MemoryWire, mpsc::Sender<()>);
 
 impl Wire for Closing {
@@ -136,13 +136,13 @@ fn the_last_owner_closes_the_wire_and_ends_its_thread() {
     let listener = host.listen("192.0.2.1:0".parse().unwrap(), 1).unwrap();
     let (client, _) = syn(&host, &far, "192.0.2.2:7");
     drop((host, listener));
-    // The connection still has its link.
+    // The connection still keeps the link open.
     send(&far, EtherType::Ipv4, &ping_v4(b"still there"));
     assert_eq!(pong_v4(&far), b"still there");
     assert_eq!(closed.try_recv(), Err(mpsc::TryRecvError::Empty));
     drop(client);
-    // Only the thread and the stack share the wire, so the thread has ended when the wire is
-    // closed.
+    // Only the thread and the stack share the wire. So the thread has ended when the wire is
+    // dropped.
     assert_eq!(closed.recv_timeout(STALLED), Ok(()));
 }
 
@@ -150,13 +150,13 @@ fn the_last_owner_closes_the_wire_and_ends_its_thread() {
 fn the_last_user_closes_the_link_even_while_its_thread_holds_the_stack() {
     let (host, _far) = host_and_wire();
     let shared = Arc::downgrade(&host.shared);
-    // The thread holds the stack in the same way while it passes a packet on.
+    // The thread holds the stack in the same way while it delivers a packet.
     let stack = Arc::clone(&host.stack);
     let other = host.clone();
     drop(host);
     assert!(shared.strong_count() > 1 && !stack.link().describe().is_empty());
     drop(other);
-    // The thread has ended: only the link of the stack held here is left.
+    // The thread has ended: only the stack held by this test still uses the link.
     assert_eq!(shared.strong_count(), 1);
 }
 
@@ -211,7 +211,7 @@ fn octets_that_never_left_cannot_be_acknowledged() {
     say(TcpControl::None, 51, 1000);
     drive(&mut *client);
     assert!(!client.flushed());
-    // The last `drive` may have handled a timer only.
+    // The last `drive` may have run only a timer, so this waits until such a segment arrives.
     let next_segment = |client: &mut dyn Llp, with_data: bool| {
         let wait = || {
             readable_one_of(far.fd(), client.fd());

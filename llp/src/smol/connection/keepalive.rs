@@ -29,12 +29,14 @@ pub(super) struct KeepaliveState {
     last: Instant,
     /// Maximum time for which the same bytes may stay unacknowledged.
     longest: Duration,
-    /// Number of acknowledged bytes. `since` is the time at which it last grew, or at which bytes
-    /// began to wait for an acknowledgement.
+    /// Number of acknowledged bytes at the last check. `since` is the time at which it last
+    /// changed, or at which the send buffer was last empty.
     acknowledged: u64,
+    /// Time at which `acknowledged` last changed, or at which the send buffer was last empty.
     since: Instant,
-    /// Maximum silence of the peer. `heard` is the time at which its last packet arrived.
+    /// Maximum silence of the peer.
     patience: Option<Duration>,
+    /// Time at which the last packet of the peer arrived.
     heard: Instant,
     /// True if smoltcp processed a replayed segment since `heard`. smoltcp took it as a sign of
     /// life, so its timeout was shortened to compensate.

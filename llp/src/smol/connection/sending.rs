@@ -15,6 +15,7 @@ use crate::{Piece, SendHints};
 
 /// MSS that smoltcp assumes if the peer's SYN has none.
 const DEFAULT_MSS: usize = 536;
+/// Smallest MSS of a peer that smoltcp uses.
 const MIN_MSS: usize = 48;
 const TCP_HEADER: usize = 20;
 
@@ -139,7 +140,7 @@ impl SmolConnection {
                 return taken;
             }
             taken += count;
-            // Acknowledgements may have arrived meanwhile and made room for more.
+            // Acknowledgements may have arrived meanwhile and made room for more bytes.
             self.take_in(now);
             self.send_out(now);
         }
@@ -163,7 +164,7 @@ impl SmolConnection {
                 None => (0, 0),
             };
             if segment == 0 {
-                // Acknowledgements may have arrived meanwhile and made room for more.
+                // Acknowledgements may have arrived meanwhile and made room for more bytes.
                 if !self.mailbox.has_packets() {
                     break;
                 }
@@ -180,7 +181,7 @@ impl SmolConnection {
             self.aligner.taken(&mut offer, count);
             self.send_one(count, now);
             if !self.device.all_sent_once(self.handed) {
-                // smoltcp sent a retransmission instead. The segment follows now.
+                // smoltcp sent a retransmission first. The segment follows now.
                 self.send_out(now);
             }
         }

@@ -12,10 +12,10 @@ use crate::LlpError;
 ///  connect, answer
 ///     |
 ///     v
-///  Handshake ----- stands ----> Open ----- closed in order -----> Finished
+///  Handshake -- established --> Open ----- graceful close ------> Finished
 ///     |  |                       |                                 ^
 ///     |  |                       | lost                            |
-///     |  +---------------------- | ------ closed in order ---------+
+///     |  +---------------------- | ------ graceful close ----------+
 ///     | lost                     v
 ///     +----------------------> Failed <---- aborted ---- every stage, Failed itself too
 /// ```

@@ -24,6 +24,7 @@ const REPEATS: usize = 4;
 /// First pause before the FIN is sent again (RFC 6298 section 2.4). Each pause is twice as long as
 /// the one before, up to `LONGEST_PAUSE` (section 2.5).
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause before the FIN is sent again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Time at which the FIN is sent again, and the pause before it.

@@ -1,4 +1,4 @@
-//! Makes frames, and waits for frames.
+//! Helpers that make frames and wait for frames.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::LlpError;
 use crate::smol::Packet;
 use crate::wire::{HEADER, Received, Wire};
 
-/// Time limit, longer than anything here takes unless it hangs.
+/// Time limit after which a test counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(super) const ARP: u16 = 0x0806;
@@ -39,8 +39,8 @@ impl Frame {
         self.header[6..12].try_into().unwrap()
     }
 
-    /// Returns destination port and data of the UDP datagram in an IPv4 frame, after verifying its
-    /// checksums.
+    /// Verifies the checksums of a UDP datagram in an IPv4 frame, and returns its destination port
+    /// and data. `None` for other frames.
     pub(super) fn udp(&self) -> Option<(u16, Vec<u8>)> {
         if self.kind() != IPV4 {
             return None;
@@ -89,7 +89,7 @@ pub(super) fn receive<T>(wire: &dyn Wire, mut wanted: impl FnMut(Frame) -> Optio
     }
 }
 
-/// Receives a frame, if one is there.
+/// Receives a frame, if there is one.
 pub(super) fn next(wire: &dyn Wire, packet: &mut Packet) -> Result<Option<Frame>, LlpError> {
     let mut header = [0; HEADER];
     Ok(match wire.recv(&mut header, packet)? {
@@ -102,7 +102,7 @@ pub(super) fn next(wire: &dyn Wire, packet: &mut Packet) -> Result<Option<Frame>
     })
 }
 
-/// Receives until there is an error, and returns it.
+/// Receives until an error occurs, and returns it.
 pub(super) fn receive_error(wire: &dyn Wire) -> LlpError {
     let mut packet = Packet::new(1500);
     let deadline = Instant::now() + PATIENCE;
@@ -124,7 +124,7 @@ pub(super) fn header(to: [u8; 6], from: [u8; 6], kind: u16) -> [u8; HEADER] {
     header
 }
 
-/// Answers the kernel's question for the own address, and returns the kernel's MAC address.
+/// Answers the kernel's ARP request for [`US`], and returns the kernel's MAC address.
 pub(super) fn answer_arp(wire: &dyn Wire) -> [u8; 6] {
     receive(wire, |frame| {
         if frame.kind() != ARP {

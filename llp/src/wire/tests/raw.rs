@@ -26,7 +26,7 @@ fn name(text: &str) -> InterfaceName {
 /// `veth1`.
 fn veth(kernel: bool) {
     ip("link add veth0 type veth peer name veth1");
-    // Otherwise the kernel's own IPv6 traffic would interfere.
+    // The kernel's own IPv6 traffic would interfere with the tests.
     for end in ["veth0", "veth1"] {
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1");
     }
@@ -63,7 +63,7 @@ in_namespace! {
         socket.send_to(b"to us", (US, 6000)).unwrap();
         let kernel = answer_arp(&wire);
         // The kernel leaves the UDP checksum to the device, and a veth does not compute it. `udp`
-        // verifies it.
+        // verifies that the wire has completed it.
         let (port, data) = receive(&wire, |frame| {
             assert_eq!(frame.received, Received::Frame);
             frame.udp()
@@ -110,7 +110,7 @@ in_namespace! {
         let mut stream = connecting.join().unwrap();
         let sent: Vec<u8> = (0..14_600).map(|at| (at % 251) as u8).collect();
         stream.write_all(&sent).unwrap();
-        // Ten segments are the initial window, and leave the kernel as one packet.
+        // The initial congestion window is ten segments, which the kernel sends as one packet.
         let first = syn.sequence + 1;
         let (mut got, mut largest) = (vec![0; sent.len()], 0);
         let mut have = 0;
@@ -121,7 +121,8 @@ in_namespace! {
                 return None;
             }
             let at = segment.sequence - first;
-            // The bytes are not acknowledged, so they arrive repeatedly; each byte counts once.
+            // The bytes are not acknowledged, so the kernel retransmits them. Each byte counts
+            // once.
             if at == have {
                 got[at..at + segment.payload.len()].copy_from_slice(&segment.payload);
                 have += segment.payload.len();
@@ -178,7 +179,7 @@ in_namespace! {
             packet[24..40].copy_from_slice(&to.octets());
             assert!(peer.send(&header(wire.mac(), peer.mac(), 0x86dd), &packet).unwrap());
         }
-        // The link-local address that the link has in addition, derived from the MAC address.
+        // The link also has a link-local address, which is derived from the MAC address.
         let mac = wire.mac();
         let mut packet = [0; 60];
         packet[0] = 0x60;
@@ -266,7 +267,7 @@ in_namespace! {
         wait_readable(&wire);
         assert!(next(&wire, &mut Packet::new(1500)).unwrap().is_none());
         assert!(wire.has_problem() && wire.check().unwrap(), "it is still down");
-        // The kernel does not report this to the socket.
+        // The kernel does not report this deletion to the socket.
         ip("link del veth0");
         let error = wire.check().unwrap_err();
         assert!(error.to_string().contains("was deleted"), "{error}");
@@ -284,7 +285,8 @@ in_namespace! {
         wire.interface_mut().set_patience(Duration::from_millis(300));
         blink(&wire);
         assert!(!wire.check().unwrap());
-        // Otherwise the second outage would count as part of a single one that lasted too long.
+        // If the check had not ended the first outage, both would count as one that lasted too
+        // long.
         std::thread::sleep(Duration::from_millis(301));
         blink(&wire);
     }

@@ -1,4 +1,4 @@
-//! Errors for missing rights: the test gives up its own.
+//! Errors for missing privileges: the test drops its own capabilities.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
@@ -41,7 +41,7 @@ in_namespace! {
         }
         give_up_all_rights();
         assert_eq!(refused("raw:veth0,ip=192.0.2.1"), AttachError::RawSocket);
-        // An error that no right would cure takes precedence.
+        // An error that no privilege would cure takes precedence.
         let name = "veth9".parse().unwrap();
         assert_eq!(refused("raw:veth9,ip=192.0.2.1"), AttachError::NoInterface { name });
         if tun {
@@ -49,7 +49,7 @@ in_namespace! {
             assert_eq!(refused("tap:uw0,ip=192.0.2.1"), AttachError::TapCreation { name });
             let name = "uw1".parse().unwrap();
             assert_eq!(refused("tap:uw1,ip=192.0.2.1"), AttachError::Down { name });
-            // A device that is up, and belongs to no other user, needs no right.
+            // A device that is up and belongs to no other user needs no privilege.
             let spec: DeviceSpec = "tap:uw2,ip=192.0.2.1".parse().unwrap();
             let network = spec.open(None, KernelSettings::default()).unwrap();
             assert!(network.describe().contains("TAP uw2"), "{}", network.describe());
