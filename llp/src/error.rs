@@ -57,10 +57,10 @@ pub enum LlpError {
         /// Address of the end that reset it.
         addr: SocketAddr,
     },
-    /// The connection is gone or its sending direction is closed: nothing more can be sent.
+    /// The connection has failed, or its sending direction is closed: nothing more can be sent.
     #[error("the connection to {addr} is closed: nothing more can be sent or received on it")]
     Broken {
-        /// The former peer.
+        /// Address of the peer.
         addr: SocketAddr,
     },
     /// Another socket has the local address, or a connection between the same two addresses is in
@@ -69,7 +69,7 @@ pub enum LlpError {
         "{addr} is in use: a socket of this or another program is bound to it or listens there, or one of its connections ended within the last minute (`ss -tan` shows which)"
     )]
     AddressInUse {
-        /// The requested local address.
+        /// Local address that was requested.
         addr: SocketAddr,
     },
     /// No interface of this machine (or of this stack in user space) has the local address.
@@ -77,7 +77,7 @@ pub enum LlpError {
         "{addr} is not an address of this machine; listen on one it has, or on 0.0.0.0 or [::]"
     )]
     AddressUnavailable {
-        /// The requested local address.
+        /// Local address that was requested.
         addr: SocketAddr,
     },
     /// The two ends of a connection have addresses of different families.
@@ -86,7 +86,7 @@ pub enum LlpError {
          of one family", family(*.local), family(*.peer)
     )]
     FamilyMismatch {
-        /// The requested local address.
+        /// Local address that was requested.
         local: IpAddr,
         /// Destination of the connection.
         peer: IpAddr,
@@ -98,7 +98,7 @@ pub enum LlpError {
          interface, as in {addr}%eth0"
     )]
     ZoneMissing {
-        /// The address.
+        /// Link-local address without its zone.
         addr: Ipv6Addr,
     },
     /// The system does not permit the operation.
@@ -113,7 +113,7 @@ pub enum LlpError {
     Exhausted {
         /// Attempted operation, as a verb phrase.
         op: &'static str,
-        /// The exhausted resource.
+        /// Resource that is exhausted.
         what: &'static str,
     },
     /// The request makes no sense in this state or with these settings.
@@ -148,7 +148,7 @@ pub enum LlpError {
          prefix that `ip addr` shows), or give this device an address of its own"
     )]
     KernelHasAddress {
-        /// Address of this device.
+        /// Address that is in conflict.
         addr: IpAddr,
     },
     /// Another host on the link claims an address of this side.
@@ -157,7 +157,7 @@ pub enum LlpError {
          another address", Mac(*.mac)
     )]
     DuplicateAddress {
-        /// Address of this device.
+        /// Address that is in conflict.
         addr: IpAddr,
         /// MAC address of the other host.
         mac: [u8; 6],
@@ -338,7 +338,7 @@ mod tests {
         let words = said("[fe80::1]:7174");
         assert!(words.contains("its zone is missing"), "{words}");
         assert!(words.ends_with("as in fe80::1%eth0"), "{words}");
-        // With a zone, or where none is needed, it is another error.
+        // EINVAL for an address with a zone, or for one that needs none, is another error.
         for other in ["[fe80::1%3]:7174", "[2001:db8::1]:7174", "192.0.2.1:7174"] {
             assert!(said(other).contains("Invalid argument"), "{other}");
         }

@@ -101,7 +101,7 @@ const FORMS: &str = "`tcp`, `tcp:ADDR`, `tap:NAME,ip=ADDR/PREFIX`, `raw:INTERFAC
                      or `unix:LOCAL,REMOTE,ip=ADDR/PREFIX`";
 
 impl Default for DeviceSpec {
-    /// Returns the kernel's TCP.
+    /// Returns `tcp`: the kernel's TCP without a fixed address.
     fn default() -> Self {
         Self(Kind::Tcp {
             addr: None,
@@ -324,7 +324,7 @@ fn kernel_congestion(key: &str) -> Result<String, SpecError> {
 }
 
 /// Parses the keys of a network whose segmentation and checksums the kernel may do (`tap`, `raw`).
-/// Rejects `recovery=early` unless offload is switched off.
+/// Rejects `recovery=early` if the keys permit offload.
 fn may_offload<'a>(fields: impl Iterator<Item = &'a str>) -> Result<LinkKeys, SpecError> {
     let link = Keys::parse(fields)?.finish()?;
     let settings = link.settings(None, None, Congestion::default());

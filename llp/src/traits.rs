@@ -191,13 +191,13 @@ pub trait BoundPort: Send {
     /// Does the same as [`Network::connect`], from this address.
     ///
     /// # Errors
-    /// As [`Network::connect`].
+    /// The errors of [`Network::connect`].
     fn connect(self: Box<Self>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError>;
 
     /// Does the same as [`Network::listen`], at this address.
     ///
     /// # Errors
-    /// As [`Network::listen`].
+    /// The errors of [`Network::listen`].
     fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError>;
 }
 
@@ -242,7 +242,7 @@ pub trait Network: Send + Sync {
     /// for networks whose `::` never covers IPv4.
     ///
     /// # Errors
-    /// As [`reserve`](Self::reserve).
+    /// The errors of [`reserve`](Self::reserve).
     fn reserve_one_family(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
         self.reserve(addr)
     }
@@ -279,7 +279,7 @@ pub enum NetworkEvent {
     AddressConflict(LlpError),
 }
 
-/// Receiver of [`NetworkEvent`]s.
+/// Receives [`NetworkEvent`]s from a [`Network`].
 pub trait NetworkWatcher: Send + Sync {
     /// Handles an event. The call must neither block nor call the network.
     fn network_event(&self, event: NetworkEvent);

@@ -28,7 +28,7 @@ fn frozen(mtu: usize) -> MemorySettings {
         .clock(Arc::new(Frozen(Instant::now())))
 }
 
-/// Parameters of a transfer.
+/// A transfer of FPDUs over an in-memory link, with its parameters.
 struct Play {
     settings: MemorySettings,
     v6: bool,

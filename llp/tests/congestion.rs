@@ -17,7 +17,7 @@ fn at() -> SocketAddr {
     "192.0.2.2:7174".parse().unwrap()
 }
 
-/// Parameters of a transfer.
+/// A transfer of FPDUs in virtual time, with its parameters.
 struct Play {
     settings: MemorySettings,
     octets: usize,
@@ -31,7 +31,7 @@ struct Play {
     seed: u64,
 }
 
-/// Observations of a transfer.
+/// Result of a transfer.
 #[derive(Debug)]
 struct Seen {
     segments: Segments,

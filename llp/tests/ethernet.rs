@@ -376,8 +376,8 @@ fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
             }
             assert_eq!(client.try_recv(&mut [0; 9]), Ok(Recv::WouldBlock));
         }
-        // An answer to the last packet of the handshake may be processed after the first step of
-        // the clock. No probe is due in that step.
+        // The first probe is sent during the handshake. Its answer may be processed only after the
+        // next step of the clock, and then no probe is due in that step.
         assert!(asked >= 179, "{asked}");
         // The server is not driven any more, so it looks dead to its peer.
         let gone = LlpError::TimedOut {

@@ -186,7 +186,7 @@ impl World {
     }
 }
 
-/// Parameters of a stream.
+/// A stream from the first host to the second, with its parameters.
 #[derive(Clone)]
 struct Stream {
     settings: MemorySettings,

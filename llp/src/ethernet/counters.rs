@@ -33,7 +33,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Increments one counter.
+    /// Increments the counter that `which` selects.
     pub(super) fn add(&self, which: impl Fn(&Self) -> &AtomicU64) {
         which(self).fetch_add(1, Ordering::Relaxed);
     }

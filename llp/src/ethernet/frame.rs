@@ -38,7 +38,7 @@ impl EtherType {
     }
 }
 
-/// Makes a frame header.
+/// Returns an Ethernet II header.
 pub(super) fn header(destination: Mac, source: Mac, kind: EtherType) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..6].copy_from_slice(&destination);

@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) out: OutQueue,
     pub(super) events: Events,
     pub(super) counters: Counters,
-    /// Wakes the thread.
+    /// Signal that wakes the link's thread.
     pub(super) wake: Signal,
     pub(super) stop: AtomicBool,
     pub(super) down: AtomicBool,

@@ -3,7 +3,7 @@
 //! ```text
 //!  owner of a connection                                   thread of the link
 //!  SmolConnection                                          parked in poll(2)
-//!     | transmit          take in: by either ----------------+
+//!     | transmit          receive: by either ----------------+
 //!     v                                |                     |
 //!  neighbours (ARP, NDP)               v                     |
 //!     |                    frame -> ARP, NDP, ICMP           |

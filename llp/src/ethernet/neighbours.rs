@@ -20,7 +20,7 @@ const ANSWERS: usize = 8;
 /// Timers of neighbour discovery.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
-    /// Time between two questions.
+    /// Time to wait for an answer before the question is repeated.
     pub(super) retry: Duration,
     /// Number of unanswered questions after which a neighbour counts as unreachable.
     pub(super) attempts: u8,

@@ -176,7 +176,8 @@ impl Shared {
         self.frame(&mut receiver, stack, header, packet);
     }
 
-    /// Processes one received frame.
+    /// Processes one received frame: delivers it to a connection, answers it, or drops and counts
+    /// it.
     fn frame(
         &self,
         receiver: &mut Receiver,

@@ -35,7 +35,7 @@ pub(super) fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>, LlpError> {
     })
 }
 
-/// Result of [`wait`].
+/// Result of [`wait`]: whether the wire is readable.
 #[derive(Default)]
 struct Ready {
     wire: bool,

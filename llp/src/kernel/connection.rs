@@ -43,7 +43,7 @@ enum State {
     Finished,
     /// A send failed. Bytes that had arrived before can still be received.
     Unsendable(LlpError),
-    /// Neither direction works.
+    /// The connection can neither send nor receive. Later calls return this error.
     Failed(LlpError),
 }
 
@@ -86,7 +86,7 @@ impl State {
             // Only an established connection can send, close or receive.
             (S::Connecting, E::FinSent | E::FinFailed(_)) => self,
             (S::Connecting, E::SendFailed(_) | E::ReceiveFailed(_)) => self,
-            // The sending direction is gone already.
+            // The sending direction is already closed or has failed.
             (S::Finished | S::Unsendable(_), E::FinSent | E::FinFailed(_)) => self,
             (S::Finished | S::Unsendable(_), E::SendFailed(_)) => self,
             // The connection attempt has already ended.
@@ -98,7 +98,7 @@ impl State {
     }
 }
 
-/// A non-blocking TCP socket.
+/// A connection of the kernel's TCP: a non-blocking socket and its state.
 pub(crate) struct KernelConnection {
     socket: Socket,
     state: State,

@@ -92,7 +92,7 @@ impl Control {
 
 /// Returns true if both addresses belong to this host.
 pub(super) fn is_within_host(local: SocketAddr, peer: SocketAddr) -> bool {
-    // The kernel chooses as the source of a packet to one of its own addresses that same address.
+    // For a packet to one of its own addresses, the kernel uses the same address as the source.
     is_same_host(local, peer) || source_for(peer).is_ok_and(|source| source == peer.ip())
 }
 

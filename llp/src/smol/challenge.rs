@@ -56,9 +56,9 @@ pub(crate) struct Expected {
 /// Decision about a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// smoltcp processes the segment.
+    /// The segment is passed to smoltcp.
     Pass,
-    /// The segment is dropped.
+    /// The segment is dropped without an answer.
     Drop,
     /// The segment is dropped and answered by a challenge ACK.
     Challenge,

@@ -50,7 +50,7 @@ pub(crate) struct SmolConnection {
     stage: Stage,
     /// True after `shutdown` was called.
     closing: bool,
-    /// True after a shutdown until smoltcp's socket was closed.
+    /// True after `shutdown` until smoltcp's socket is closed.
     close_later: bool,
     /// True while the connection is in the stack's table.
     registered: bool,
@@ -315,7 +315,7 @@ impl SmolConnection {
         }
     }
 
-    /// Ends the connection if the link reported that the path does not work.
+    /// Ends the connection if the link has left a notice that requires it.
     fn apply_notice(&mut self) {
         let error = match self.mailbox.take_notice() {
             Some(Notice::End(error)) => error,

@@ -432,7 +432,7 @@ impl phy::Device for Device {
     }
 }
 
-/// A received packet.
+/// A received packet, which smoltcp processes and whose buffer is then reused.
 pub(crate) struct RxToken<'a> {
     packet: Packet,
     used: &'a mut Vec<Packet>,

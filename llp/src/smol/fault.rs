@@ -47,7 +47,7 @@ setters! { const FaultSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FaultCounts {
-    /// Packets that were sent.
+    /// Packets that the injector has processed.
     pub packets: u64,
     /// Packets that were dropped.
     pub lost: u64,
@@ -55,7 +55,7 @@ pub struct FaultCounts {
     pub duplicated: u64,
     /// Packets that were held back.
     pub reordered: u64,
-    /// Packets that were damaged.
+    /// Packets in which a bit was flipped.
     pub corrupted: u64,
 }
 

@@ -21,7 +21,7 @@ use crate::{Llp, LlpError, LlpListener};
 pub(crate) struct SmolListener {
     port: SmolPort,
     backlog: Arc<Backlog>,
-    /// Connections in their handshake.
+    /// Connections whose handshake is in progress.
     opening: Vec<SmolConnection>,
     /// Established connections that wait to be accepted.
     ready: VecDeque<SmolConnection>,

@@ -89,8 +89,8 @@ struct Queue {
     parent: Option<Arc<Signal>>,
     /// Sender to notify when there is room again.
     held_back: Option<Arc<Mailbox>>,
-    /// True while the owner takes in packets itself and will check the inbox afterwards, so that no
-    /// signal is needed.
+    /// True while the owner polls the link and will check the inbox afterwards, so that no signal
+    /// is needed.
     attended: bool,
     closed: bool,
 }

@@ -64,7 +64,7 @@ pub struct MemorySettings {
     /// Faults of packets on the link; none by default. Each direction derives its own random
     /// numbers from the seed. Packets that a host sends to itself do not use the link.
     pub faults: Option<FaultSettings>,
-    /// Clock for TCP's timers.
+    /// Clock for TCP's timers; the system's clock by default.
     pub clock: Arc<dyn Clock>,
     /// Seed for initial sequence numbers and local ports, **only for simulation**, because it makes
     /// them predictable. Each host derives its own numbers from it. `None`, the default, uses the

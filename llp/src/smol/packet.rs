@@ -74,7 +74,7 @@ impl Packet {
         self.buffer.get_mut(..self.len).unwrap_or_default()
     }
 
-    /// Completes a partial checksum.
+    /// Completes the packet's checksum if it is partial.
     pub(crate) fn complete(&mut self) {
         if let Sums::Partial { .. } = self.left.sums {
             let sums = std::mem::replace(&mut self.left.sums, Sums::Verified);

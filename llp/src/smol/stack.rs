@@ -263,7 +263,7 @@ impl Stack {
         }
     }
 
-    /// Releases a reserved address.
+    /// Ends the reservation of a local address.
     pub(crate) fn release(&self, at: SocketAddr) {
         let addr = (!at.ip().is_unspecified()).then_some(at.ip());
         let mut table = self.table.write();

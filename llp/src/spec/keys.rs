@@ -48,7 +48,8 @@ pub(super) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Splits `key=value` fields.
+    /// Splits `key=value` fields. Rejects unknown keys, and keys other than `ip` and `gw` that are
+    /// repeated.
     pub(super) fn parse(fields: impl Iterator<Item = &'a str>) -> Result<Self, SpecError> {
         let mut given: Vec<(&'static str, &str)> = Vec::new();
         for field in fields {

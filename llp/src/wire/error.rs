@@ -88,7 +88,7 @@ pub enum AttachError {
          the devices `tcp` and `unix` work without it"
     )]
     TapCreation {
-        /// Name of the device.
+        /// Name of the TAP device.
         name: InterfaceName,
     },
     /// An existing TAP device belongs to another user.
@@ -98,7 +98,7 @@ pub enum AttachError {
          add {name} mode tap user $USER`); the devices `tcp` and `unix` work without it"
     )]
     TapOwner {
-        /// The device.
+        /// Name of the TAP device.
         name: InterfaceName,
     },
     /// This user has no permission to open a raw socket.
@@ -123,13 +123,13 @@ pub enum AttachError {
          `raw:{name}` if it is one end of a veth pair"
     )]
     NotTap {
-        /// The interface.
+        /// Name of the interface.
         name: InterfaceName,
     },
     /// Another process is attached to the TAP device.
     #[error("the TAP device {name} is in use by another process; each process needs its own")]
     TapBusy {
-        /// The device.
+        /// Name of the TAP device.
         name: InterfaceName,
     },
     /// The interface does not carry Ethernet frames.
@@ -138,7 +138,7 @@ pub enum AttachError {
          else one end of a veth pair"
     )]
     NotEthernet {
-        /// The interface.
+        /// Name of the interface.
         name: InterfaceName,
     },
     /// The interface is down, and this user has no permission to bring it up.
@@ -147,7 +147,7 @@ pub enum AttachError {
          set {name} up` as root; the devices `tcp` and `unix` work without it"
     )]
     Down {
-        /// The interface.
+        /// Name of the interface.
         name: InterfaceName,
     },
     /// The interface's MTU is smaller than the MTU in the settings, or cannot be changed.
@@ -157,11 +157,11 @@ pub enum AttachError {
          or leave mtu= out"
     )]
     Mtu {
-        /// The interface.
+        /// Name of the interface.
         name: InterfaceName,
-        /// Its MTU in bytes.
+        /// MTU of the interface in bytes.
         has: usize,
-        /// MTU in the settings.
+        /// MTU in the settings, in bytes.
         wanted: usize,
     },
     /// The MAC address in the settings is the same as that of the kernel's end.
@@ -170,7 +170,7 @@ pub enum AttachError {
          out for a random one"
     )]
     SameMac {
-        /// The interface.
+        /// Name of the interface.
         name: InterfaceName,
     },
     /// An address in the settings also belongs to the kernel.
@@ -180,7 +180,7 @@ pub enum AttachError {
          choose another address for ip="
     )]
     KernelOwns {
-        /// The address.
+        /// Address that the kernel also has.
         addr: IpAddr,
         /// Length of its network prefix in bits.
         prefix: u8,
@@ -194,7 +194,7 @@ pub enum AttachError {
          another address for ip="
     )]
     KernelRoutes {
-        /// The address.
+        /// Address that the kernel also has.
         addr: IpAddr,
     },
     /// Another process receives at the local path.

@@ -97,7 +97,7 @@ impl Interface {
         sys::bring_up(&self.control, &self.name).map_err(failed)
     }
 
-    /// Sets the MTU.
+    /// Sets the MTU of the interface.
     pub(super) fn set_mtu(&self, wanted: usize) -> Result<(), LlpError> {
         sys::set_mtu(&self.control, &self.name, wanted).map_err(|_| self.wrong_mtu(wanted).into())
     }

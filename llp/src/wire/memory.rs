@@ -45,7 +45,7 @@ enum Stage {
     Plugged,
     /// The end that receives from this queue was dropped.
     Dropped,
-    /// The cable was unplugged.
+    /// The cable was unplugged. Both ends return an error.
     Unplugged,
 }
 

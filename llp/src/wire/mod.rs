@@ -85,7 +85,7 @@ pub(crate) trait Wire: Send + Sync {
     /// complete.
     ///
     /// # Errors
-    /// As [`send_with`](Self::send_with).
+    /// The errors of [`send_with`](Self::send_with).
     fn recv(&self, header: &mut [u8; HEADER], packet: &mut Packet) -> Result<Received, LlpError>;
 
     /// Descriptor that is readable if [`recv`](Self::recv) would return a frame or an error.
@@ -123,7 +123,7 @@ pub(crate) enum Received {
     /// No frame was received: there is none, or the data was not a valid frame. In the second case
     /// the descriptor stays readable if there is more.
     Nothing,
-    /// A frame.
+    /// A frame was received.
     Frame,
     /// A frame that the kernel of this host or another program sent on the same interface (raw
     /// socket only).

@@ -121,8 +121,8 @@ fn the_mtu_of_a_path_is_believed_within_bounds_and_for_what_is_under_way() {
     ] {
         send(&wire, EtherType::Ipv4, &report);
     }
-    // Frames are processed in order, so the answer to the ping shows that all reports were
-    // processed.
+    // The host processes frames in the order of arrival, so the answer to the ping shows that all
+    // reports were processed.
     send(&wire, EtherType::Ipv4, &ping_v4(b"done"));
     assert_eq!(pong_v4(&wire), b"done");
     assert_eq!(mailbox.path_mtu.load(Ordering::Acquire), 1300);

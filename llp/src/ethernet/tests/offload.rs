@@ -20,7 +20,7 @@ struct Seen {
     longest: usize,
     /// Sequence number and data length of each segment on the cable.
     segments: Vec<(u32, usize)>,
-    /// MSS of the SYN.
+    /// MSS option of the SYN that was sent.
     mss: Option<u16>,
 }
 
