@@ -28,8 +28,9 @@ const CABLE: usize = 256;
 /// Maximum MTU of an in-memory cable.
 const CABLE_MTU: usize = 65535;
 
-/// Numbers of a link's directions for [`FaultInjector::new`]: each direction has its own faults.
+/// Number of the outgoing direction for [`FaultInjector::new`].
 const OUTBOUND: u64 = 0;
+/// Number of the incoming direction for [`FaultInjector::new`].
 const INBOUND: u64 = 1;
 
 /// Tells who receives frames and runs the timers of a link.

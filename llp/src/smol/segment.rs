@@ -31,8 +31,9 @@ pub(crate) struct Segment {
     pub(crate) fin: bool,
     pub(crate) seq: TcpSeqNumber,
     pub(crate) payload: usize,
-    /// Values of the MSS and window scale options, which only a SYN carries.
+    /// Value of the MSS option, which only a SYN carries.
     pub(crate) mss: Option<u16>,
+    /// Value of the window scale option, which only a SYN carries.
     pub(crate) window_scale: Option<u8>,
 }
 

@@ -16,8 +16,9 @@ const NEEDS_CSUM: u8 = 1;
 /// VIRTIO_NET_HDR_F_DATA_VALID: the checksum was verified.
 const DATA_VALID: u8 = 2;
 
-/// GSO types VIRTIO_NET_HDR_GSO_TCPV4 and VIRTIO_NET_HDR_GSO_TCPV6.
+/// VIRTIO_NET_HDR_GSO_TCPV4: a TCP segment over IPv4 that has to be cut.
 const GSO_TCPV4: u8 = 1;
+/// VIRTIO_NET_HDR_GSO_TCPV6: a TCP segment over IPv6 that has to be cut.
 const GSO_TCPV6: u8 = 4;
 
 /// Offset of the checksum in the TCP header.

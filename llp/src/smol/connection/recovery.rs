@@ -84,8 +84,9 @@ pub(super) struct Recovery {
 /// Progress of the sent stream, as stream offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stream {
-    /// Everything before `acknowledged` is acknowledged, and everything before `left` was sent.
+    /// Every byte before this offset is acknowledged.
     acknowledged: u64,
+    /// Every byte before this offset was sent.
     left: u64,
 }
 
