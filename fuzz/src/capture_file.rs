@@ -1,13 +1,13 @@
 //! Capture files: reading, writing and decoding.
 //!
-//! * Arbitrary bytes as a file, read in pieces of any size: the packets and the end are always the
-//!   same. Every packet is in the file, and its fields are at the offsets of TCP/IP.
-//! * A file written by the model: all of it is read back.
-//! * Bytes of a connection, recorded with made-up headers: both streams are read back whole, with
-//!   valid checksums.
-//! * The packets of all of these, decoded as `uwarp dump` does: the number of lines is bounded by
+//! * Reads arbitrary bytes as a file, in pieces of several sizes. The sizes must not change the
+//!   result. Each packet must appear in the file, with its fields at the offsets of TCP/IP.
+//! * Reads back a file that the model wrote.
+//! * Records the bytes of a connection with synthesized headers. Both streams must be read back
+//!   completely, with valid checksums.
+//! * Decodes the packets of all these files as `uwarp dump` does. The number of lines is bounded by
 //!   the number of bytes, and every byte of a frame is in one of its fields. The frames of a
-//!   connection do not depend on its packets.
+//!   connection do not depend on how its packets are split.
 
 use std::io::{self, Cursor, Read, Write};
 use std::net::SocketAddr;
@@ -21,17 +21,18 @@ use uwarp_mpa::MAX_ULPDU;
 use crate::input::{Cuts, Input};
 use crate::model::capture::{self, Written};
 
-/// A frame that was found: its connection, sender, offset in the stream, content and findings.
+/// Parts of a decoded frame that do not depend on packets: connection, sender, offset in the
+/// stream, content and findings.
 type Found = (u64, SocketAddr, u64, Content, Vec<Finding>);
 
-/// Most pieces of a connection. More packets of one byte each would take most of the time.
+/// Maximum number of pieces of a connection. More packets of one byte would dominate the run time.
 const MAX_PIECES: usize = 64;
 
-/// Uses the input as a file, then as the choices for a file of the model, then as those for a
-/// connection.
+/// Uses the input three times: as a capture file, as the choices for a file that the model writes,
+/// and as the choices for a recorded connection.
 pub fn run(data: &[u8]) {
     let whole = read(Cursor::new(data.to_vec()));
-    // A step of 1 reads a file of up to 255 bytes byte by byte.
+    // The first step is 1 for fewer than 256 bytes, so a short file is read byte by byte.
     for step in [1 + data.len() / 256, 61] {
         let octets = Cursor::new(data.to_vec());
         assert_eq!(read(Pieces { octets, step }), whole, "in pieces of {step}");
@@ -61,7 +62,7 @@ impl Read for Pieces {
     }
 }
 
-/// Reads the packets of a file. Also returns how it ended.
+/// Reads all packets of a file. Also returns how reading ended: `end`, `cut off` or the error.
 fn read(source: impl Read + Send + 'static) -> (Vec<Packet>, String) {
     let mut reader = match Reader::new(source) {
         Ok(reader) => reader,
@@ -92,7 +93,7 @@ fn read(source: impl Read + Send + 'static) -> (Vec<Packet>, String) {
     }
 }
 
-/// Decodes any packets, and checks that the output is bounded.
+/// Decodes arbitrary packets and checks that the output is bounded.
 fn decoded(packets: &[Packet]) {
     let mut decoder = Decoder::default();
     let (mut octets, mut said, mut frames) = (0, 0, 0);
@@ -216,8 +217,8 @@ fn split(packet: &Packet, cut: usize) -> Vec<Packet> {
     vec![piece(0, cut), piece(cut, payload)]
 }
 
-/// Checks that the packets are in the file one after the other, and that their TCP fields are those
-/// that the model finds.
+/// Checks that the packets appear in the file one after the other, and that their TCP fields equal
+/// those parsed by the model.
 fn in_the_file(packets: &[Packet], data: &[u8]) {
     let mut rest = data;
     for packet in packets {
@@ -296,7 +297,8 @@ impl Write for Shared {
     }
 }
 
-/// Records bytes of both directions in pieces, with or without MPA startup before them.
+/// Records both streams of a connection in pieces, with or without MPA startup frames, and checks
+/// the recording.
 fn connection(input: &mut Input<'_>) {
     let flags = input.flags();
     let link = if flags(0) {
@@ -331,7 +333,7 @@ fn connection(input: &mut Input<'_>) {
     if flags(6) {
         flow.peer_reset();
     }
-    // The drop records pending bytes.
+    // Dropping the flow records its pending bytes.
     drop(flow);
     assert_eq!(capture.error(), None);
 
@@ -353,7 +355,8 @@ fn addresses(v6: bool) -> [SocketAddr; 2] {
     }
 }
 
-/// Records the bytes of both sides in pieces, by turns.
+/// Appends the rest of the input to the streams in pieces and records each piece. The sender
+/// changes after a piece whose length is a multiple of 3.
 fn talk(flow: &mut Flow, streams: &mut [Vec<u8>; 2], input: &mut Input<'_>) {
     let lengths = input.slice(32);
     let mut cuts = Cuts::new(lengths);
@@ -379,8 +382,8 @@ fn talk(flow: &mut Flow, streams: &mut [Vec<u8>; 2], input: &mut Input<'_>) {
     }
 }
 
-/// Checks that the file has both streams whole, in segments without gaps. The first stream is that
-/// of `ours`.
+/// Checks that the file contains both streams completely, in segments without gaps. `ours` is the
+/// sender of the first stream.
 fn assert_recorded(octets: Vec<u8>, streams: &[Vec<u8>; 2], ours: SocketAddr) {
     let (packets, end) = read(Cursor::new(octets));
     assert_eq!(end, "end");

@@ -1,13 +1,15 @@
-//! Two live connections that keep to the rules, with operations from both sides. The input drives
-//! the relay between them: it passes bytes in pieces or late, holds one direction, damages bytes if
-//! there is a CRC, breaks off in the middle, closes and resets. Either end may close or abort at
-//! any time.
+//! Two live ends of one connection that obey the protocol, with operations from both sides. The
+//! input drives the relay between them. The relay delivers bytes in pieces or late, holds one
+//! direction, damages bytes if there is a CRC, or cuts a direction in the middle. Either end may
+//! close or abort at any time.
 //!
-//! Without damage, everything completes with the bytes of the model. With damage or an early end:
+//! Without damage, all work requests complete with the bytes of the model. With damage or an early
+//! end:
 //!
-//! * Each reported success is still right, and memory holds no byte that was not written there.
-//! * In bounded time, either everything has completed and memory is the model's, or both ends are
-//!   in Error and have a reason.
+//! * Each completion with success is still correct, and memory holds no byte that was not written
+//!   there.
+//! * Within a bounded time, either everything has completed and memory equals the model's, or both
+//!   ends are in Error and have a reason.
 //!
 //! Every posted work request completes once.
 
@@ -20,20 +22,21 @@ use uwarp_verbs::{QpModify, QpState, StreamOptions};
 use crate::input::Input;
 use crate::live::{self, End, HandClock, Line, Side};
 
-/// Most steps in one input.
+/// Maximum number of steps in one input.
 const MAX_STEPS: usize = 120;
-/// The connection may be given up if its bytes are late for this long (`Timeouts::stalled` is 120
-/// s).
+/// After this much virtual time the connection may end by a timeout (`Timeouts::stalled` is 120 s),
+/// so completion is no longer required.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// Longest time until everything has ended: two times `Timeouts::stalled`, and some time to close.
+/// Virtual time after the last step within which the connection must complete or end: 2 x
+/// `Timeouts::stalled`, plus time to close.
 const BOUND: Duration = Duration::from_secs(300);
 
 /// Expected outcome of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
-    /// Everything completes.
+    /// All work requests complete and the connection stays in RTS.
     Stands,
-    /// The connection may end.
+    /// Either all work requests complete, or the connection ends.
     Doubtful,
     /// The connection ends, and both ends detect it.
     Ends,
@@ -47,12 +50,13 @@ struct Pair {
     fate: Fate,
 }
 
-/// Input: flags (bit 0: CRC, bit 1: Markers of the first side, bit 2: of the second), then steps.
+/// Runs one input: flags (bit 0: CRC, bit 1: Markers sent by the first side, bit 2: by the second),
+/// then steps.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.flags();
     let mut pair = Pair::new(flags(0), [flags(1), flags(2)]);
-    // The second side may not send before it has received an FPDU of the first.
+    // The second side may not send before it has received an FPDU from the first.
     pair.post(0, 5, &mut Input::new(&[]));
     for _ in 0..MAX_STEPS {
         if input.is_empty() {
@@ -140,7 +144,7 @@ impl Pair {
             4 => qp.abort(),
             5 => {
                 let over = QpModify::new().state(QpState::Terminate);
-                // Refused unless the QP is in RTS.
+                // Returns an error unless the QP is in RTS.
                 let _ = qp.modify(&over);
             }
             6 => return self.line.hold(side(from), input.u8() & 1 == 1),
@@ -156,22 +160,23 @@ impl Pair {
         self.at_least(Fate::Ends);
     }
 
-    /// Runs both devices at the current time. Returns the time of their next event.
+    /// Runs both devices at the current time and checks their completions. Returns the time of
+    /// their next timer.
     fn look(&mut self) -> Option<Instant> {
         let failing = self.fate > Fate::Stands;
         let due = self.ends.each_mut().map(|end| end.look(failing));
         due.into_iter().flatten().min()
     }
 
-    /// Delivers all bytes in flight and advances the clock until nothing more happens. Then
-    /// everything must have completed, or both ends must have ended.
+    /// Delivers all bytes in flight until nothing more happens. Advances the clock only if the
+    /// connection may end. Then checks that all work completed or that both ends are in Error.
     fn rest(mut self) {
         self.line.hold(Side::First, false);
         self.line.hold(Side::Second, false);
         let until = self.clock.now() + BOUND;
         loop {
             let moved = [Side::First, Side::Second].map(|side| self.line.carry(side, usize::MAX));
-            // Twice, because a reset by one end reaches the other at once.
+            // Twice, because the first end must also process a reset sent by the second.
             self.look();
             let due = self.look();
             if moved.contains(&true) || self.line.is_loaded() {

@@ -1,5 +1,5 @@
-//! Builds ULPDUs that are valid except where the input asks for a fault. Random bytes alone are
-//! seldom a message.
+//! Builds ULPDUs that are valid except where the input asks for a fault. Random bytes seldom form a
+//! valid message.
 
 use crate::input::Input;
 use crate::model::memory::Region;
@@ -8,8 +8,8 @@ use crate::model::stream::{Judge, Waiting};
 /// Longest payload of one ULPDU.
 const MAX_PAYLOAD: usize = 2100;
 
-/// Builds a ULPDU that is next in the stream which `judge` models. The input selects the message,
-/// its faults and its payload.
+/// Builds the next ULPDU of the stream that `judge` models. The input selects the message, its
+/// faults and its payload.
 pub(crate) fn ulpdu(input: &mut Input<'_>, judge: &Judge, regions: &[Region]) -> Vec<u8> {
     let opcode = input.u8() & 15;
     let wrong = input.flags();
@@ -56,14 +56,14 @@ pub(crate) fn ulpdu(input: &mut Input<'_>, judge: &Judge, regions: &[Region]) ->
     }
     payload(input, opcode, judge, (region, stag, to), &mut octets);
     if wrong(7) {
-        // Cuts the ULPDU short, or leaves it as it is if it is shorter than `len`.
+        // Truncates the ULPDU to `len` bytes. A shorter ULPDU does not change.
         let len = usize::from(input.u8());
         octets.truncate(len.max(1));
     }
     octets
 }
 
-/// Chooses an address in a region: near its start, near its end, or anywhere.
+/// Chooses an STag and a TO: in a region, just outside it, or of no region.
 fn place<'r>(input: &mut Input<'_>, regions: &'r [Region]) -> (Option<&'r Region>, u32, u64) {
     let choice = usize::from(input.u8());
     let offset = input.u16();
@@ -92,7 +92,7 @@ fn payload(
     match opcode {
         1 => {
             let (sink, len) = (input.u32(), u32::from(input.u16()));
-            // Most lengths are in bounds.
+            // Most lengths end in the region, or one byte after it.
             let end = region.map_or(0, |region| {
                 region.base.wrapping_add(region.octets.len() as u64)
             });
@@ -111,7 +111,7 @@ fn payload(
         2 => {
             let mut payload = input.slice(MAX_PAYLOAD).to_vec();
             if let Some(Waiting::Read { len, got, .. }) = judge.waiting.front() {
-                // An even length stands for all bytes that the Read still lacks.
+                // A payload of even length is replaced by as many bytes as the Read still lacks.
                 if payload.len().is_multiple_of(2) {
                     payload.resize((len - got) as usize, 0x77);
                 }

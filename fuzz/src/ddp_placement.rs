@@ -1,13 +1,13 @@
-//! Placement of the peer's data: Writes, Sends and Read Responses at the edges of regions, receives
-//! and sinks. After every step all memory equals the model's. That includes the guard bytes around
-//! each buffer, so a change outside a valid target is found.
+//! Placement of data from the peer. Writes, Sends and Read Responses target the edges of regions,
+//! receive buffers and Read sinks. After every step all memory must equal the model's, including
+//! the guard bytes around each buffer.
 
 use crate::craft;
 use crate::input::Input;
 use crate::model::memory::regions;
 use crate::play::Play;
 
-/// Most steps in one input.
+/// Maximum number of steps in one input.
 const MAX_STEPS: usize = 64;
 
 /// Runs the steps of the input. Five of eight steps deliver a crafted segment.
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Delivers a Write with an arbitrary STag, TO and length.
+/// Delivers a Write to a region or to STag 7, with an arbitrary TO and length.
 fn write(input: &mut Input<'_>, play: &mut Play) {
     let mut ulpdu = vec![0xC1, 0x40];
     let all = regions();

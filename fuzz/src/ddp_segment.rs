@@ -1,10 +1,10 @@
 //! DDP without the layers above it.
 //!
-//! * Arbitrary bytes as a segment: the parsed fields are at the offsets of RFC 5041 Figures 3 and
-//!   4, and the emitted header has the same bytes.
-//! * Segments on a queue: accepted, placed and refused as in the model.
-//! * Messages cut into segments.
-//! * STag, TO and length against memory, with arithmetic that cannot wrap.
+//! * Parses arbitrary bytes as a segment. The fields must be at the offsets of RFC 5041 Figures 3
+//!   and 4, and the emitted header must have the same bytes.
+//! * Delivers segments to a queue, which must accept, place and refuse them as the model does.
+//! * Cuts messages into segments.
+//! * Checks an STag range against a TO and a length, in arithmetic that cannot wrap.
 
 use uwarp_ddp::{
     DdpError, Header, MAX_HEADER, MAX_ULPDU, Msn, Qn, STag, Segmenter, TaggedFault, TaggedHeader,
@@ -13,7 +13,7 @@ use uwarp_ddp::{
 
 use crate::input::Input;
 
-/// Parses the whole input as a segment, then takes a range, a message and a queue from it.
+/// Parses the whole input as a segment. Then derives a range, a message and a queue from the input.
 pub fn run(data: &[u8]) {
     header(data);
     let mut input = Input::new(data);
@@ -28,7 +28,8 @@ fn field(octets: &[u8], at: usize, len: usize) -> u64 {
         .fold(0, |value, octet| value << 8 | u64::from(*octet))
 }
 
-/// Parses a header, compares it, emits it and compares again.
+/// Checks that the parsed fields equal the bytes at their offsets, and that the emitted header
+/// equals the input apart from reserved bits.
 fn header(octets: &[u8]) {
     let parsed = Header::parse(octets);
     let Some(control) = octets.first() else {
@@ -81,7 +82,7 @@ fn header(octets: &[u8]) {
     }
 }
 
-/// Checks an error's type and code (RFC 5041 section 7.2).
+/// Checks the error type and code for a Terminate Message (RFC 5041 section 7.2).
 fn numbered(error: DdpError) {
     let number = match error {
         DdpError::TooShort { .. } => None,
@@ -112,7 +113,7 @@ fn numbered(error: DdpError) {
     assert!(!error.to_string().is_empty());
 }
 
-/// Checks where bytes lie in a range, computed in 128 bits.
+/// Compares `TaggedRange::locate` with the same calculation in 128 bits.
 fn range(input: &mut Input<'_>) {
     let range = TaggedRange {
         base: TaggedOffset(input.u64()),
@@ -158,7 +159,7 @@ fn message(input: &mut Input<'_>) {
     let mut at = 0;
     for step in 0_u32.. {
         assert_eq!((segmenter.position(), segmenter.is_done()), (at, false));
-        // Large after the first few segments, so that every message ends soon.
+        // After the first eight segments the MULPDU is large, so that every message ends soon.
         let mulpdu = if step < 8 { input.u16().into() } else { 40_000 };
         let segment = segmenter
             .next_segment(header_len, mulpdu)
@@ -184,7 +185,7 @@ fn message(input: &mut Input<'_>) {
     );
 }
 
-/// Delivers segments to an untagged queue.
+/// Delivers segments to an untagged queue and compares each result with the expected one.
 fn queue(input: &mut Input<'_>) {
     let qn = u32::from(input.u8() & 3);
     let mut receiver = UntaggedReceiver::new(Qn(qn));

@@ -1,4 +1,4 @@
-//! Bytes of the fuzzer, read as the choices that a target makes.
+//! Reads the choices of a target from the bytes of the fuzzer.
 
 /// Reads choices from the front of the input. An exhausted input returns zeros and empty slices, so
 /// every sequence of bytes is a valid input.
@@ -59,7 +59,7 @@ impl<'a> Input<'a> {
         move |bit| octet >> bit & 1 == 1
     }
 
-    /// Reads a slice whose length is in the two bytes before it, limited to `limit` and to the
+    /// Reads a length of two bytes and returns that many bytes, at most `limit` and at most the
     /// bytes left.
     pub fn slice(&mut self, limit: usize) -> &'a [u8] {
         let len = usize::from(self.u16()).min(limit).min(self.rest.len());
@@ -162,7 +162,7 @@ impl Seed {
         self.u16(len).rest(octets)
     }
 
-    /// Appends bytes without a length, for the rest of the input.
+    /// Appends bytes without a length, for `Input::take_rest`.
     #[must_use]
     pub fn rest(mut self, octets: &[u8]) -> Self {
         self.0.extend_from_slice(octets);

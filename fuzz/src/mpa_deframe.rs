@@ -1,11 +1,11 @@
-//! Arbitrary bytes as a stream of FPDUs, cut into pieces by the input, with and without CRC and
-//! Markers. The ULPDUs and the error must be those of the model, whatever the pieces.
+//! Deframes arbitrary bytes, with and without CRC and Markers. However the stream is cut into
+//! pieces, the ULPDUs and the error must be those of the model.
 
 use crate::deframing::deframe;
 use crate::input::{Cuts, Input};
 use crate::model::fpdu;
 
-/// Input: flags (bit 0: CRC, bit 1: Markers), the lengths of the pieces, the stream.
+/// Runs one input: flags (bit 0: CRC, bit 1: Markers), the lengths of the pieces, the stream.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.flags();

@@ -1,4 +1,4 @@
-//! ULPDUs from the input in valid FPDUs, so that the fuzzer gets past the CRC.
+//! Puts ULPDUs from the input into valid FPDUs, so that the fuzzer gets past the CRC.
 //!
 //! * All three methods of the framer write the same bytes as the model.
 //! * The deframer returns the same ULPDUs, whatever the pieces.
@@ -12,13 +12,14 @@ use crate::input::{Cuts, Input};
 use crate::model::fpdu::{End, MAX_ULPDU, Opened, Sealer, open};
 use crate::play::Play;
 
-/// Limits of one input: the number of ULPDUs, and roughly the total of their bytes.
+/// Maximum number of ULPDUs in one input.
 const MAX_COUNT: usize = 24;
+/// No ULPDU is added once there are this many bytes.
 const MAX_OCTETS: usize = 80_000;
 
-/// Input: flags (bit 0: CRC, bit 1: Markers, bit 2: damage, bit 3: pad ULPDUs), the lengths of the
-/// pieces, position and value of the damage, then ULPDUs with their lengths. Padding makes ULPDUs
-/// longer than an input could hold.
+/// Runs one input: flags (bit 0: CRC, bit 1: Markers, bit 2: damage, bit 3: pad ULPDUs), the
+/// lengths of the pieces, position and value of the damage, then ULPDUs with their lengths. Padding
+/// makes ULPDUs longer than an input could hold.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.flags();
@@ -67,7 +68,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Checks that the framer refuses a ULPDU that no FPDU may carry, and writes nothing.
+/// Checks that the framer refuses a ULPDU of an invalid length, and writes nothing.
 fn refused(crc: bool, markers: bool, ulpdu: &[u8]) {
     let mut framer = Framer::new(crc, markers);
     let mut out = vec![7];
@@ -81,8 +82,8 @@ fn refused(crc: bool, markers: bool, ulpdu: &[u8]) {
     assert_eq!((error, out, framer.position()), (wanted, vec![7], 0));
 }
 
-/// Checks that the framer makes `wanted` from the ULPDUs, wherever a ULPDU is split into header and
-/// payload.
+/// Checks that all methods of the framer make `wanted` from the ULPDUs. The split of a ULPDU into
+/// header and payload varies.
 fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>], wanted: &[u8]) {
     let (mut staged, mut into, mut in_place) = (Vec::new(), Vec::new(), Vec::new());
     let mut framers = [(); 3].map(|()| Framer::new(crc, markers));
@@ -109,7 +110,8 @@ fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>], wanted: &[u8]) {
         assert_eq!((taken, &room[fpdu..]), (Ok(fpdu), &[0xEE; 3][..]));
         into.extend_from_slice(&room[..fpdu]);
 
-        // Framing, rewinding and framing again gives the same FPDU.
+        // Frames in place without Markers. With Markers, framing, rewinding and framing again must
+        // give the same FPDU.
         let before = third.position();
         match third.frame_in_place(header, ulpdu.as_slice(), header_len, len, &mut in_place) {
             Ok(trailer) => {
@@ -139,9 +141,9 @@ fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>], wanted: &[u8]) {
     }
 }
 
-/// Damages one byte of the stream and compares the deframer with the model. With a CRC only the
-/// ULPDUs before the damage come out. A damaged length field is an exception: the FPDU then ends
-/// elsewhere, so only the model is compared.
+/// Damages one byte of the stream and compares the deframer with the model. With a CRC, only the
+/// ULPDUs before the damaged FPDU may be returned. This is not checked if a length field was
+/// damaged, because the FPDU then ends elsewhere.
 fn damaged(crc: bool, markers: bool, sealer: &Sealer, at: usize, damage: u8, lengths: &[u8]) {
     let mut stream = sealer.stream().to_vec();
     let at = at % stream.len();

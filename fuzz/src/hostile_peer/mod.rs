@@ -1,8 +1,8 @@
-//! A live device, with its region table and its engine, against a peer made from the input. The
-//! peer sends valid, nearly valid and arbitrary messages in FPDUs that may be damaged and arrive in
-//! pieces.
+//! Runs a live device, including its region table and engine, against a peer scripted by the input.
+//! The peer sends valid, nearly valid and arbitrary messages. Their FPDUs may be damaged and arrive
+//! in pieces.
 //!
-//! After each message these must equal the model:
+//! After each message the following must equal the model:
 //!
 //! * the bytes that the device has sent: Read Responses and Atomic Responses with their payload,
 //!   and the Terminate Message with its code
@@ -27,9 +27,9 @@ use crate::model::fpdu::{End, Sealer, open};
 use crate::model::memory::{Region, Right, regions};
 use model::{Done, Model};
 
-/// Most steps in one input.
+/// Maximum number of steps in one input.
 const MAX_STEPS: usize = 48;
-/// Bytes of a receive, and of the sink of a Read.
+/// Size in bytes of a receive buffer, and of a Read sink.
 const SLOT: usize = 512;
 const SLOTS: usize = 16;
 const IRD: u16 = 3;
@@ -47,12 +47,13 @@ struct Victim {
     sinks: MemoryRegion,
     crc: bool,
     markers: bool,
-    /// Other end of the line. A drop would cut the line.
+    /// Other end of the line. Dropping it would reset the line.
     _peer: Box<dyn Llp>,
     _pds: [Pd; 2],
 }
 
-/// Input: flags (bit 0: CRC, bit 1: Markers of the peer, bit 2: our Markers), then steps.
+/// Runs one input: flags (bit 0: CRC, bit 1: Markers of the peer, bit 2: Markers of the device),
+/// then steps.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.flags();
@@ -76,8 +77,8 @@ pub fn run(data: &[u8]) {
                 sealer.seal(&ulpdu);
                 stream.extend_from_slice(&sealer.stream()[start..]);
                 if step == 6 {
-                    // Without a CRC, damage to a length field has no predictable effect. So those
-                    // bytes are spared.
+                    // Without a CRC, the first 8 bytes of the FPDU stay intact, because a damaged
+                    // length field has no predictable effect.
                     let safe = if flags(0) { start } else { start + 8 };
                     let at = safe + usize::from(input.u16()) % (stream.len() - start);
                     let by = input.u8();
@@ -181,8 +182,7 @@ impl Victim {
         model.next_receive += 1;
     }
 
-    /// Posts a Read or an atomic operation. The peer answers it with a valid or an invalid
-    /// response.
+    /// Posts a Read or a FetchAdd. The responses that the peer sends later may be valid or not.
     fn ask(&mut self, model: &mut Model, input: &mut Input<'_>) {
         let slot = model.next_request;
         if slot as usize >= SLOTS || model.asking.len() >= 4 {
@@ -202,14 +202,14 @@ impl Victim {
         model.asking.push_back(slot);
     }
 
-    /// Delivers bytes of the peer.
+    /// Delivers bytes from the peer and runs the device.
     fn arrive(&mut self, octets: &[u8]) {
         self.line.put(Side::Second, octets);
         self.line.carry(Side::Second, usize::MAX);
         live::settle(&self.device, &self.clock);
     }
 
-    /// Checks that the device has sent, completed and written the bytes of the model.
+    /// Checks that the bytes sent by the device, its completions and its memory equal the model's.
     fn compare(&mut self, model: &mut Model) {
         live::settle(&self.device, &self.clock);
         model.sent.extend(self.line.take(Side::First));
@@ -237,7 +237,7 @@ impl Victim {
         same(&self.sinks, &model.sinks);
     }
 
-    /// Ends the connection, after an error or because the peer closes or resets.
+    /// Checks how the connection ends. If no error has ended it, the peer closes or resets.
     fn end(&mut self, model: &mut Model) {
         let ended = model.judge.ended;
         if let Some(Some(code)) = ended {
@@ -273,8 +273,8 @@ fn same(region: &MemoryRegion, wanted: &[u8]) {
     assert!(octets == wanted, "memory differs");
 }
 
-/// Polls a queue and checks that the successes are the model's, in order. Returns the number of
-/// failures.
+/// Polls a queue and checks that the successful completions are the model's, in the same order.
+/// Returns the number of failed completions.
 fn completed(cq: &Cq, done: &mut VecDeque<Done>, ended: bool) -> usize {
     let mut flushed = 0;
     while let Some(completion) = cq.poll_one() {

@@ -1,4 +1,4 @@
-//! Model of what the device must do.
+//! Model of the device: expected memory, completions and responses.
 
 use std::collections::VecDeque;
 
@@ -10,21 +10,22 @@ use crate::model::fpdu::{End, open};
 use crate::model::memory::Region;
 use crate::model::stream::{Asked, Event, Judge, Waiting};
 
-/// A message that the device must send next.
+/// A response that the device must send.
 #[derive(Debug)]
 pub(super) enum Due {
     Read { stag: u32, to: u64, octets: Vec<u8> },
     Atomic { id: u32, original: u64 },
 }
 
-/// Bytes of a message, the invalidated STag, Immediate Data, and whether it was solicited.
+/// Received message: length in bytes, invalidated STag, Immediate Data, and whether it was
+/// solicited.
 pub(super) type Received = (u32, Option<u32>, Option<[u8; 8]>, bool);
 
-/// A completion that is due next on a queue.
+/// A successful completion that is due on a queue.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) wr_id: u64,
-    /// For a receive only.
+    /// Set for receives only.
     pub(super) recv: Option<Received>,
     pub(super) opcode: WcOpcode,
 }
@@ -32,28 +33,29 @@ pub(super) struct Done {
 /// Model of the device and the stream.
 pub(super) struct Model {
     pub(super) judge: Judge,
-    /// Regions, with the STags that the device assigned. An invalidated region is not valid.
+    /// Regions, with the STags that the device assigned. Invalidation clears `valid`.
     pub(super) regions: Vec<Region>,
     pub(super) receives: Vec<u8>,
     pub(super) sinks: Vec<u8>,
     /// Posted receives: slot and length.
     pub(super) posted: VecDeque<(u64, u32)>,
     pub(super) next_receive: u64,
-    /// Slots of our outstanding Reads and atomics.
+    /// Slots of the device's outstanding Reads and atomics.
     pub(super) asking: VecDeque<u64>,
     pub(super) next_request: u64,
     pub(super) due: VecDeque<Due>,
     pub(super) done_send: VecDeque<Done>,
     pub(super) done_recv: VecDeque<Done>,
-    /// `taken`: ULPDUs of the peer processed so far. `sent`: bytes from the device. `seen`: ULPDUs
-    /// of the device checked so far.
+    /// Number of ULPDUs from the peer that the model has processed.
     pub(super) taken: usize,
+    /// All bytes that the device has sent.
     pub(super) sent: Vec<u8>,
+    /// Number of ULPDUs from the device that were checked.
     pub(super) seen: usize,
     pub(super) response_msn: u32,
     pub(super) request_msn: u32,
     pub(super) terminated: bool,
-    /// Failed completions of the send and the receive queue.
+    /// Number of failed completions on the send queue and on the receive queue.
     pub(super) flushed: [usize; 2],
 }
 
@@ -87,7 +89,8 @@ impl Model {
         }
     }
 
-    /// Processes the bytes of the peer so far.
+    /// Takes the whole stream of the peer so far. Processes its new ULPDUs, and records the error
+    /// if the stream is invalid.
     pub(super) fn arrive(&mut self, stream: &[u8], crc: bool, markers: bool) {
         let (ulpdus, end) = open(stream, crc, markers);
         for opened in ulpdus.iter().skip(self.taken) {
@@ -181,7 +184,7 @@ impl Model {
         });
     }
 
-    /// Executes a request of the peer, and queues the answer that is due.
+    /// Executes a request from the peer and queues the response that is due.
     fn asked(&mut self) {
         let place = |regions: &[Region], stag: u32| {
             regions
@@ -231,7 +234,7 @@ impl Model {
         }
     }
 
-    /// Checks a ULPDU that the device sent.
+    /// Checks a ULPDU that the device sent. For a request, records the response that it waits for.
     pub(super) fn sent(&mut self, ulpdu: &[u8]) {
         assert!(!self.terminated, "nothing follows a Terminate Message");
         let (control, opcode) = (ulpdu[0], ulpdu[1] & 15);

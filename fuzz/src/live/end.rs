@@ -1,5 +1,5 @@
-//! One end of a connection that keeps to the rules, with its part of the model. Completions have
-//! the bytes of the model, and memory equals the model's.
+//! One end of a connection that obeys the protocol, with its part of the model. Its completions and
+//! its memory must equal the model's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,17 +12,19 @@ use uwarp_verbs::{
 use super::{HandClock, settle};
 use crate::input::Input;
 
-/// Most work requests of an end.
+/// Maximum number of work requests of one end.
 const SLOTS: u64 = 40;
-/// Bytes of a slot. A slot is the source, the receive or the sink of one work request.
+/// Size of a slot in bytes. A slot is the source, the receive buffer or the sink of one work
+/// request.
 const SLOT: u64 = 2048;
-/// Layout of the shared region: bytes that the peer writes, bytes that it reads, one word for
-/// atomics.
+/// Size of the area at the start of the shared region that the peer writes.
 const WRITTEN: usize = 4096;
+/// Size of the next area, which the peer reads.
 const READ: usize = 2048;
+/// Offset of the word for atomic operations, after both areas.
 const WORD: usize = WRITTEN + READ;
 
-/// One side, with its part of the model.
+/// One end, with its part of the model.
 pub(crate) struct End {
     device: Device,
     clock: Arc<HandClock>,
@@ -32,25 +34,27 @@ pub(crate) struct End {
     own: MemoryRegion,
     shared: MemoryRegion,
 
-    /// Model of the own region: sources, and after completion also receives and sinks.
+    /// Expected bytes of the `own` region. A receive or a sink changes when it completes.
     slots: Vec<u8>,
-    /// Model of the bytes that the peer writes: at the start, and after all Writes.
+    /// Initial bytes of the area that the peer writes.
     before: Vec<u8>,
+    /// Expected bytes of that area after all Writes.
     written: Vec<u8>,
     /// All Writes of the peer: offset and bytes.
     writes: Vec<(usize, Vec<u8>)>,
     word: u64,
     used: u64,
-    /// Slots of receives that no Send of the peer has used yet.
+    /// Slots of receives that no posted Send of the peer uses yet.
     receives: VecDeque<u64>,
-    /// Completions due on each queue: slot, and the bytes at its start afterwards.
+    /// Completions due on the send queue: slot, and the expected bytes at its start.
     sends_due: VecDeque<(u64, Vec<u8>)>,
+    /// Completions due on the receive queue, in the same form.
     receives_due: VecDeque<(u64, Vec<u8>)>,
     posted: usize,
     completed: usize,
 }
 
-/// Creates bytes that repeat every 256.
+/// Creates `len` bytes that repeat every 256. `octet` returns the byte for an index.
 fn pattern(len: usize, octet: impl Fn(u64) -> u8) -> Vec<u8> {
     let mut period: Vec<u8> = (0..256).map(octet).collect();
     period = period.repeat(len.div_ceil(256));
@@ -106,7 +110,7 @@ impl End {
         }
     }
 
-    /// Takes the next slot while the connection is in RTS.
+    /// Returns the next unused slot, or `None` if all are used or the connection is not in RTS.
     fn slot(&mut self) -> Option<u64> {
         if self.used == SLOTS || self.qp.state() != QpState::Rts {
             return None;
@@ -133,8 +137,8 @@ impl End {
         self.posted += 1;
     }
 
-    /// Posts a work request that `theirs` can execute. `kind` is 4 for a Send, 5 for a Write and 6
-    /// for a Read; any other is a FetchAdd.
+    /// Posts a work request that `theirs` can execute. `kind` is 4 for a Send, 5 for a Write, 6 for
+    /// a Read and 7 for a FetchAdd. Does nothing for a Send if `theirs` has no receive for it.
     pub(crate) fn post(&mut self, theirs: &mut End, kind: u8, input: &mut Input<'_>) {
         if kind == 4 && theirs.receives.is_empty() {
             return;
@@ -184,7 +188,7 @@ impl End {
         self.posted += 1;
     }
 
-    /// Returns the first bytes of the part that is only read.
+    /// Returns the first `len` bytes of the area that the peer only reads.
     fn read_only(&self, len: usize) -> Vec<u8> {
         let mut octets = vec![0; len];
         self.shared
@@ -214,12 +218,14 @@ impl End {
         ended
     }
 
-    /// Checks, after the connection has ended, that everything completed once.
+    /// Checks that every posted work request completed once. Call it after the connection has
+    /// ended.
     pub(crate) fn completed_all(&self) {
         assert_eq!(self.completed, self.posted, "everything completes once");
     }
 
-    /// Drives the device and checks its completions. Returns the time of its next event.
+    /// Drives the device and checks its completions, which may fail only if `damaged`. Returns the
+    /// time of the next timer.
     pub(crate) fn look(&mut self, damaged: bool) -> Option<Instant> {
         let next = settle(&self.device, &self.clock);
         for (cq, due) in [
@@ -230,7 +236,7 @@ impl End {
                 self.completed += 1;
                 let success = completion.status == Status::Success;
                 assert!(success || damaged, "{completion:?}");
-                // A flushed receive that no Send was posted for is not in the list.
+                // The list has no entry for a receive that no Send used; such a receive is flushed.
                 if due
                     .front()
                     .is_none_or(|(slot, _)| *slot != completion.wr_id)
@@ -255,7 +261,8 @@ impl End {
         next
     }
 
-    /// Returns true if a byte that the peer writes may have this value after some of the Writes.
+    /// Returns true if `octet` is the initial byte at `at`, or the byte that one of the Writes has
+    /// there.
     fn may_be(&self, at: usize, octet: u8) -> bool {
         let wrote = |(start, octets): &(usize, Vec<u8>)| {
             at.checked_sub(*start).and_then(|at| octets.get(at)) == Some(&octet)
@@ -263,7 +270,8 @@ impl End {
         self.before[at] == octet || self.writes.iter().any(wrote)
     }
 
-    /// Checks that the bytes of all Writes are there. With damage, checks that no other bytes are.
+    /// Checks that memory holds the bytes of all Writes. If `damaged`, checks only that it holds no
+    /// other bytes.
     pub(crate) fn memory(&self, damaged: bool) {
         let mut shared = vec![0; WORD + 8];
         self.shared

@@ -1,4 +1,4 @@
-//! A stream between two ends, whose bytes the target moves.
+//! In-memory stream between two ends. Its bytes move only when the target delivers them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use uwarp_verbs::llp::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
-/// Most bytes in flight in one direction, as in a full TCP send buffer.
+/// Maximum number of bytes in flight in one direction, as in a full TCP send buffer.
 const ROOM: usize = 1 << 17;
-/// Payload of a segment.
+/// Effective MSS that both ends report.
 const EMSS: usize = 1460;
 
-/// The sending side.
+/// An end of the line. For a direction, its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     First,
@@ -34,7 +34,7 @@ impl Side {
     }
 }
 
-/// State of the bytes of one sender.
+/// State of one direction, which belongs to its sender.
 #[derive(Debug, Default)]
 struct Direction {
     under_way: VecDeque<u8>,
@@ -53,14 +53,14 @@ struct State {
     directions: [Direction; 2],
     /// The line was reset, or an end was dropped.
     reset: bool,
-    /// Signals that are raised. Only a change needs a system call.
+    /// Tells for each end whether its signal is raised, because only a change needs a system call.
     raised: [bool; 2],
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Readable if something happened for an end.
+    /// Event descriptors of the ends. One is readable while its end has something to process.
     signals: [OwnedFd; 2],
 }
 
@@ -77,7 +77,7 @@ impl Shared {
     }
 }
 
-/// The stream, as the target controls it.
+/// Controls the stream for the target.
 #[derive(Debug)]
 pub(crate) struct Line {
     shared: Arc<Shared>,
@@ -104,8 +104,8 @@ impl Line {
         (Self { shared }, ends)
     }
 
-    /// Delivers the next `len` bytes of `from`, and a FIN after the last of them. Returns true if
-    /// anything was delivered.
+    /// Delivers up to `len` of the bytes in flight from `from`. If none are left and the direction
+    /// is closed, also delivers a FIN. Returns true if anything was delivered.
     pub(crate) fn carry(&self, from: Side, len: usize) -> bool {
         let mut state = self.shared.state();
         let direction = &mut state.directions[from as usize];
@@ -139,8 +139,8 @@ impl Line {
         self.shared.state().directions[from as usize].held = held;
     }
 
-    /// Ends the direction of `from`, as a middlebox might. The first `len` bytes in flight arrive,
-    /// followed by a FIN. Bytes that `from` sends later are dropped.
+    /// Ends the direction of `from`, as a middlebox might. Only the first `len` bytes in flight can
+    /// still be delivered, followed by a FIN. Bytes that `from` sends later are dropped.
     pub(crate) fn end(&self, from: Side, len: usize) {
         let mut state = self.shared.state();
         let direction = &mut state.directions[from as usize];
@@ -148,7 +148,7 @@ impl Line {
         direction.ended = true;
     }
 
-    /// Damages a byte of `from` that is in flight. Returns true if there was one and it changed.
+    /// Damages a byte in flight from `from`. Returns true if there was one and it changed.
     pub(crate) fn damage(&self, from: Side, at: usize, by: u8) -> bool {
         let mut state = self.shared.state();
         let octets = &mut state.directions[from as usize].under_way;
@@ -167,7 +167,7 @@ impl Line {
             .extend(octets);
     }
 
-    /// Removes the bytes that `from` has sent from the line.
+    /// Removes all bytes in flight from `from` and returns them.
     pub(crate) fn take(&self, from: Side) -> Vec<u8> {
         let octets = self.shared.state().directions[from as usize]
             .under_way
@@ -177,7 +177,7 @@ impl Line {
         octets
     }
 
-    /// Closes the direction of `from`: a FIN arrives after the bytes in flight.
+    /// Closes the direction of `from` and delivers its bytes in flight, then a FIN.
     pub(crate) fn fin(&self, from: Side) {
         self.shared.state().directions[from as usize].fin = true;
         self.carry(from, usize::MAX);
@@ -197,7 +197,7 @@ impl Line {
     }
 }
 
-/// One end: the LLP that `uwarp-verbs` sees.
+/// One end, as a transport for `uwarp-verbs`.
 struct End {
     shared: Arc<Shared>,
     side: Side,

@@ -1,5 +1,5 @@
-//! Live devices without threads and network. The target sets the clock and moves the bytes of the
-//! streams.
+//! Live devices without threads or a network. The target sets the clock and delivers the bytes of
+//! the streams.
 
 mod end;
 mod line;
@@ -15,7 +15,7 @@ use uwarp_verbs::{Device, Progress, Settings, TimeSource};
 pub(crate) use end::End;
 pub(crate) use line::{Line, Side};
 
-/// A clock that stands still unless it is set.
+/// Clock that changes only when the target sets it.
 pub(crate) struct HandClock {
     start: Instant,
     nanos: AtomicU64,
@@ -48,8 +48,8 @@ impl HandClock {
     }
 }
 
-/// Opens a device with manual progress. Its streams are lines, so it never asks its network for
-/// one.
+/// Opens a device with manual progress. Its connections run over `Line`, so it never uses its
+/// network.
 pub(crate) fn device(clock: &Arc<HandClock>, seed: u64) -> Device {
     let settings = Settings::default()
         .progress(Progress::Manual)
@@ -58,10 +58,10 @@ pub(crate) fn device(clock: &Arc<HandClock>, seed: u64) -> Device {
     Device::open(Arc::new(KernelNetwork::default()), settings).expect("a device can be opened")
 }
 
-/// Drives a device until nothing more happens at this time. Returns the time of its next event.
+/// Drives a device until nothing more happens at this time. Returns the time of its next timer.
 ///
 /// # Panics
-/// If the device never comes to rest.
+/// If the device still has work after 10,000 turns.
 pub(crate) fn settle(device: &Device, clock: &HandClock) -> Option<Instant> {
     for _ in 0..10_000 {
         let due = device.progress();

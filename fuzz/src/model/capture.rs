@@ -1,5 +1,5 @@
-//! Capture files: writes pcapng (draft-ietf-opsawg-pcapng) as the input chooses, and finds the
-//! fields of TCP/IP in a packet.
+//! Writes pcapng files (draft-ietf-opsawg-pcapng) whose content the input chooses, and parses the
+//! TCP/IP headers of packets.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ pub struct Written {
     pub data: Vec<u8>,
 }
 
-/// Writes numbers in the byte order of a section.
+/// A section of a file. Numbers are written in its byte order.
 struct Section {
     big: bool,
     octets: Vec<u8>,
@@ -96,7 +96,7 @@ impl Section {
     }
 }
 
-/// Writes a file as the input chooses. Also returns its packets.
+/// Writes a file whose blocks the input chooses. Also returns its packets.
 pub fn file(input: &mut Input<'_>) -> (Vec<u8>, Vec<Written>) {
     let mut section = Section {
         big: false,
@@ -112,7 +112,7 @@ pub fn file(input: &mut Input<'_>) -> (Vec<u8>, Vec<Written>) {
                 [1, 101, 228, 113, 147][input.choice(5)],
                 [6, 9, 3, 0][input.choice(4)],
             ),
-            // A block of an unknown type.
+            // A block of an unknown type, which readers skip.
             3 => section.block(0x0BAD, |section| section.padded(&[7; 5])),
             _ if section.interfaces.is_empty() => {}
             4 => packets.push(simple(input, &mut section)),
@@ -183,7 +183,7 @@ fn simple(input: &mut Input<'_>, section: &mut Section) -> Written {
     }
 }
 
-/// A TCP segment.
+/// Fields of a TCP segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "as in uwarp_capture::TcpSegment")]
 pub struct Segment {
@@ -196,9 +196,9 @@ pub struct Segment {
     pub payload: Vec<u8>,
 }
 
-/// Returns the segment in a packet that certainly has one: over IPv4 without options or fragments,
-/// or over IPv6 without extension headers, with lengths that fit. Returns `None` for any other
-/// packet, which may still hold a segment.
+/// Parses a TCP segment over IPv4 without options or fragments, or over IPv6 without extension
+/// headers, if all lengths fit. Returns `None` for any other packet, which may still hold a
+/// segment.
 #[must_use]
 pub fn tcp(link: u16, data: &[u8]) -> Option<Segment> {
     let ip = match link {

@@ -1,7 +1,7 @@
 //! CRC32C by its definition: the polynomial 0x1EDC6F41 with reflected bits (RFC 3385, RFC 5044
 //! section 4.4).
 
-/// Remainder of each byte value.
+/// CRC remainder of each byte value.
 const TABLE: [u32; 256] = table();
 
 const fn table() -> [u32; 256] {

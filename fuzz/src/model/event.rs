@@ -1,6 +1,6 @@
-//! Events and state of a stream, as the model describes them.
+//! Events of a modelled stream, and its outstanding requests.
 
-/// Meaning of a segment.
+/// Effect of a received segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "as in uwarp_rdmap::Inbound")]
 pub enum Event {
@@ -34,7 +34,7 @@ pub enum Event {
     Terminate,
 }
 
-/// A request that was sent and has no answer yet.
+/// A request that was sent and has no response yet.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "as in the headers")]
 pub enum Waiting {
@@ -49,7 +49,7 @@ pub enum Waiting {
     },
 }
 
-/// A request of the peer.
+/// A request from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "as in the headers")]
 pub enum Asked {

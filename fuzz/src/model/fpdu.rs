@@ -4,10 +4,10 @@ use super::crc::crc32c;
 
 /// Longest ULPDU (RFC 5044 section 3).
 pub const MAX_ULPDU: usize = 64_768;
-/// Distance of Markers in the stream.
+/// Distance in bytes between Markers in the stream.
 const INTERVAL: usize = 512;
 
-/// Writes the FPDUs of one direction.
+/// Frames the ULPDUs of one direction.
 #[derive(Clone, Debug)]
 pub struct Sealer {
     crc: bool,
@@ -56,7 +56,8 @@ impl Sealer {
         self.starts.push((start, length_at.unwrap_or(start)));
     }
 
-    /// Writes a Marker if one is due. It holds the distance to the length field before it.
+    /// Writes a Marker if one is due. It holds the distance back to the length field, or 0 if it is
+    /// before that field.
     fn marker(&mut self, length_at: Option<usize>) {
         if self.markers && self.stream.len().is_multiple_of(INTERVAL) {
             let back = length_at.map_or(0, |at| self.stream.len() - at);
@@ -65,7 +66,7 @@ impl Sealer {
         }
     }
 
-    /// Returns the FPDUs so far.
+    /// Returns the stream written so far.
     #[must_use]
     pub fn stream(&self) -> &[u8] {
         &self.stream
@@ -78,7 +79,7 @@ impl Sealer {
     }
 }
 
-/// Returns how many of `left` bytes are before the next Marker.
+/// Returns how many of `left` bytes come before the next Marker.
 fn piece(markers: bool, at: usize, left: usize) -> usize {
     if markers {
         left.min(INTERVAL - at % INTERVAL)
@@ -92,9 +93,9 @@ fn piece(markers: bool, at: usize, left: usize) -> usize {
 pub struct Opened {
     /// Bytes of the ULPDU.
     pub ulpdu: Vec<u8>,
-    /// Offset in the stream of its FPDU.
+    /// Offset of its FPDU in the stream.
     pub position: u64,
-    /// Bytes of its FPDU.
+    /// Length of its FPDU in bytes.
     pub wire_len: usize,
 }
 
@@ -111,7 +112,7 @@ pub enum End {
     Length(u64, u16),
 }
 
-/// Reads all FPDUs of a stream.
+/// Reads all complete FPDUs of a stream. Also returns why reading stopped.
 #[must_use]
 pub fn open(stream: &[u8], crc: bool, markers: bool) -> (Vec<Opened>, End) {
     let mut opened = Vec::new();
@@ -127,17 +128,17 @@ pub fn open(stream: &[u8], crc: bool, markers: bool) -> (Vec<Opened>, End) {
     }
 }
 
-/// Iterates over the bytes between Markers.
+/// Reads the bytes of a stream without its Markers.
 struct Walk<'a> {
     stream: &'a [u8],
     at: usize,
     markers: bool,
-    /// Offsets of the Markers passed.
+    /// Offsets of the Markers that were skipped.
     met: Vec<usize>,
 }
 
 impl Walk<'_> {
-    /// Skips a Marker if one is here.
+    /// Skips a Marker if one is due at this offset.
     fn marker(&mut self) {
         if self.markers && self.at.is_multiple_of(INTERVAL) {
             self.met.push(self.at);

@@ -10,7 +10,7 @@ pub enum Right {
     Invalidate,
 }
 
-/// Reason for refusing an access. The checks are made in this order.
+/// Reason for refusing an access. [`check`] tests for them in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of errors")]
 pub enum Fault {
@@ -39,8 +39,8 @@ pub struct Region {
     pub valid: bool,
 }
 
-/// Creates the regions that a peer can reach. They have different rights, and their addresses are
-/// at the edges of the arithmetic.
+/// Creates the regions that a peer can reach. Their rights differ, and some lie at the limits of
+/// the TO range.
 #[must_use]
 pub fn regions() -> Vec<Region> {
     use Right::{Atomic, Invalidate, Read, Write};
@@ -62,7 +62,7 @@ pub fn regions() -> Vec<Region> {
         ),
         region(0x0000_0202, 5000, 2000, &[Write], true),
         region(0x8000_0303, 1 << 40, 640, &[Read], true),
-        // Ends at 2^64 - 1, which does not wrap. Its last byte is at the second to last TO.
+        // The end is 2^64 - 1, so no access wraps. The last byte is at the second to last TO.
         region(
             0xFFFF_FFFF,
             u64::MAX - 256,
@@ -81,7 +81,7 @@ pub fn regions() -> Vec<Region> {
     ]
 }
 
-/// Finds `len` bytes at `to`. Returns the index of the region and the offset in it.
+/// Checks an access to `len` bytes at `to`. Returns the index of the region and the offset in it.
 ///
 /// # Errors
 /// The first check that fails.

@@ -1,7 +1,7 @@
 //! Meaning of a startup frame (RFC 5044 section 7.1, RFC 6581 sections 6 and 9), read at fixed
 //! offsets.
 
-/// "No automatic negotiation" of IRD or ORD. It is also the mask of their 14 bits.
+/// Value of IRD or ORD that means "no automatic negotiation". It is also the mask of their 14 bits.
 pub const NO_AUTO: u16 = 0x3FFF;
 
 const KEYS: [&[u8; 16]; 2] = [b"MPA ID Req Frame", b"MPA ID Rep Frame"];
@@ -9,11 +9,12 @@ const KEYS: [&[u8; 16]; 2] = [b"MPA ID Req Frame", b"MPA ID Rep Frame"];
 /// Configuration of the side that receives the frame. A responder uses only `highest`.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
-    /// True for a side that waits for a Reply, false for one that waits for a Request.
+    /// True for an initiator, which waits for a Reply. False for a responder, which waits for a
+    /// Request.
     pub initiator: bool,
     /// Highest revision that it accepts.
     pub highest: u8,
-    /// Its Request had enhanced connection data.
+    /// True if its Request had enhanced connection data.
     pub enhanced: bool,
     /// It wants CRCs.
     pub crc: bool,
@@ -25,23 +26,23 @@ pub struct Side {
     pub ord: u16,
     /// Upper limit of its IRD.
     pub max_ird: u16,
-    /// RTR kinds (Send, Write, Read) that it can make; `None` in the client-server model.
+    /// RTR kinds (Send, Write, Read) that it can send; `None` in the client-server model.
     pub rtr: Option<[bool; 3]>,
 }
 
-/// IRD, ORD, and the RTR kinds in the peer-to-peer model.
+/// IRD, ORD and, in the peer-to-peer model, the RTR kinds.
 pub type Depths = (u16, u16, Option<[bool; 3]>);
 
-/// Content of a frame.
+/// Fields of a startup frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Flag M.
+    /// Flag M: the sender of the frame wants Markers.
     pub markers: bool,
-    /// Flag C.
+    /// Flag C: the sender of the frame wants CRCs.
     pub crc: bool,
-    /// Field Rev.
+    /// Field Rev, the revision of the protocol.
     pub revision: u8,
-    /// Enhanced connection data, with flag S.
+    /// Enhanced connection data. Present if flag S is set.
     pub enhanced: Option<Depths>,
     /// Private Data, without the enhanced connection data.
     pub private_data: Vec<u8>,
@@ -70,7 +71,7 @@ pub enum Verdict {
         ord_needed: Option<u16>,
         private_data: Vec<u8>,
     },
-    /// Holds the MPA error code.
+    /// The sides cannot agree. Holds the MPA error code.
     Impossible(u8),
     Accepted {
         crc: bool,
@@ -78,20 +79,21 @@ pub enum Verdict {
         rx_markers: bool,
         ird: u16,
         ord: u16,
-        /// 0 is Send, 1 is Write, 2 is Read.
+        /// RTR kind: 0 is Send, 1 is Write, 2 is Read.
         rtr: Option<usize>,
         private_data: Vec<u8>,
     },
 }
 
-/// Returns the length of the frame at the start of `octets`, and that of its Private Data.
+/// Returns the length of the frame at the start of `octets`, and the length of its Private Data.
+/// Returns `None` if the length field is not complete.
 #[must_use]
 pub fn needed(octets: &[u8]) -> Option<(usize, usize)> {
     let data = usize::from(*octets.get(18)?) << 8 | usize::from(*octets.get(19)?);
     Some((20 + data, data))
 }
 
-/// Returns what `side` must do with `octets`.
+/// Returns how `side` must react to `octets`.
 #[must_use]
 pub fn judge(side: &Side, octets: &[u8]) -> Verdict {
     let frame = match read(side, octets) {
@@ -148,8 +150,8 @@ pub fn judge(side: &Side, octets: &[u8]) -> Verdict {
     }
 }
 
-/// Selects the kind of the RTR indication, if there is one. Returns the error code if no kind is
-/// possible.
+/// Selects the kind of the RTR indication, if there is one. Returns the MPA error code if the sides
+/// cannot agree.
 fn agreed_rtr(
     side: &Side,
     their_rtr: Option<[bool; 3]>,
@@ -158,7 +160,8 @@ fn agreed_rtr(
     match (side.rtr, their_rtr) {
         (None, None) => Ok(None),
         (Some(ours), Some(theirs)) => {
-            // A Write costs least. A Read needs an IRD above 0.
+            // A Write is preferred because it costs least, then a Read. A Read needs an IRD above
+            // 0.
             let usable = |kind: usize| ours[kind] && theirs[kind] && (kind != 2 || their_ird > 0);
             let kind = [1, 2, 0].into_iter().find(|kind| usable(*kind));
             kind.map(Some).ok_or(7)
@@ -175,8 +178,8 @@ fn read(side: &Side, octets: &[u8]) -> Result<Option<Frame>, Trouble> {
         (KEYS[0], KEYS[1])
     };
     if !right.starts_with(start) {
-        // The keys differ only in byte 9. A peer that has sent the other key's byte there has sent
-        // the other frame.
+        // The keys differ only at index 9. A peer whose bytes match the other key up to there has
+        // sent the other frame.
         let ninth = octets.get(..10).is_some_and(|first| first == &other[..10]);
         return Err(if ninth {
             Trouble::OtherFrame

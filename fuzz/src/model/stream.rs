@@ -1,5 +1,5 @@
-//! Meaning of a segment to a stream (RFC 5040, 5041 and 7306): the rules in order, from the lowest
-//! layer up.
+//! Effect of a segment on a stream (RFC 5040, 5041 and 7306). The rules of the lowest layer are
+//! checked first.
 
 use std::collections::VecDeque;
 
@@ -9,27 +9,27 @@ use super::memory::{Fault, Region, Right, check};
 /// Layer, Error Type and Error Code.
 pub type Code = (u8, u8, u8);
 
-/// Longest Terminate Header: its control fields, the segment length, a DDP header and a Read
-/// Request Header.
+/// Maximum length of a Terminate Header: its control fields, the segment length, a DDP header and a
+/// Read Request Header.
 const TERMINATE: usize = 4 + 2 + 18 + 28;
 
-/// The receiving half of a stream.
+/// Model of the receiving half of a stream.
 #[derive(Clone, Debug)]
 pub struct Judge {
     /// Inbound RDMA Read queue depth.
     pub ird: usize,
     /// Next MSN of each queue.
     pub msn: [u32; 4],
-    /// Bytes of the current Send so far, and its opcode.
+    /// Number of bytes received of the current Send, and its opcode.
     pub under_way: Option<(u32, u8)>,
-    /// Our requests without an answer, oldest first.
+    /// Requests that were sent and have no response yet, oldest first.
     pub waiting: VecDeque<Waiting>,
-    /// Requests of the peer that were not taken yet.
+    /// Requests from the peer that the caller has not taken yet.
     pub asked: VecDeque<Asked>,
-    /// Number of requests of the peer that were taken and not answered.
+    /// Number of requests that the caller has taken and not answered yet.
     pub answering: usize,
-    /// Set if nothing more is received: `Some(Some(code))` after an error, `Some(None)` after a
-    /// Terminate or a close.
+    /// Set when no more segments are accepted: `Some(Some(code))` after an error, `Some(None)`
+    /// after a Terminate or a close.
     pub ended: Option<Option<Code>>,
 }
 
@@ -39,7 +39,7 @@ fn number(octets: &[u8], at: usize, len: usize) -> u64 {
         .fold(0, |value, octet| value << 8 | u64::from(*octet))
 }
 
-/// Error code of a refused access: DDP's for a Write, RDMAP's for a request.
+/// Returns the error code of a refused access: a DDP code for a Write, an RDMAP code for a request.
 const fn refused(fault: Fault, write: bool) -> Code {
     match (fault, write) {
         (Fault::Invalid | Fault::Rights, true) => (1, 1, 0),
@@ -74,10 +74,10 @@ impl Judge {
         }
     }
 
-    /// Receives a segment. `receive` is the length of the receive at the head of the queue.
+    /// Receives a segment. `receive` is the length of the first posted receive.
     ///
     /// # Errors
-    /// The code for the Terminate Message; `None` after the end of the stream.
+    /// The code of the error that ended the stream; `None` if a Terminate or a close has ended it.
     pub fn receive(
         &mut self,
         regions: &[Region],
@@ -133,7 +133,7 @@ impl Judge {
         }
     }
 
-    /// Applies the rules of an untagged queue: MSN, buffer, MO and length.
+    /// Applies the rules of an untagged queue, in the order MSN, buffer, MO, length.
     fn queue(
         &mut self,
         queue: usize,

@@ -1,17 +1,18 @@
-//! The Terminate Header, by RFC 5040 section 4.8 and by the layout of Linux siw (docs/peers.md).
+//! The Terminate Header, in the layout of RFC 5040 section 4.8 and in that of Linux siw
+//! (docs/peers.md).
 
 /// A parsed Terminate Header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// True if it was read by siw's layout.
+    /// True if it was parsed in siw's layout.
     pub siw: bool,
     /// Layer, Error Type, Error Code.
     pub code: (u8, u8, u8),
-    /// Length of the segment, with flag M.
+    /// Length of the segment that caused the error. Present if flag M is set.
     pub segment_len: Option<u16>,
-    /// DDP header of the segment, with flag D: 14 or 18 bytes.
+    /// DDP header of that segment, 14 or 18 bytes. Present if flag D is set.
     pub ddp: Option<Vec<u8>>,
-    /// Header of the Read Request, with flag R.
+    /// Header of the Read Request that caused the error. Present if flag R is set.
     pub read_request: Option<Vec<u8>>,
 }
 
@@ -32,7 +33,7 @@ pub fn is_defined(layer: u8, etype: u8, code: u8) -> bool {
     codes.contains(&code)
 }
 
-/// Parses a Terminate Header. `siw`: the peer is known to be Linux siw.
+/// Parses a Terminate Header. `siw` is true if the peer is known to be Linux siw.
 #[must_use]
 pub fn read(octets: &[u8], siw: bool) -> Option<Header> {
     let &[kinds, code, present, reserved] = octets.first_chunk()?;
@@ -76,7 +77,7 @@ const fn none(siw: bool, code: (u8, u8, u8)) -> Header {
     }
 }
 
-/// Length of the DDP header that begins with `control`.
+/// Returns the length of the DDP header that begins with `control`.
 const fn ddp_len(control: u8) -> usize {
     if control & 0x80 != 0 { 14 } else { 18 }
 }
@@ -85,7 +86,7 @@ fn is_read_request(ddp: &[u8]) -> bool {
     ddp.len() == 18 && ddp[1] & 15 == 1
 }
 
-/// Returns true if siw is known to send this layout with this code.
+/// Returns true if these bytes are a header that siw is known to send.
 fn siw_sends(octets: &[u8]) -> bool {
     let (etype, layer, code) = (octets[0] >> 4, octets[0] & 15, octets[1]);
     if !is_defined(layer, etype, code) || octets[3] != 0 {
@@ -121,7 +122,7 @@ fn siw_sends(octets: &[u8]) -> bool {
     (ddp.len() == 18 || !with_read) && octets.len() == 6 + ddp.len() + behind
 }
 
-/// Parses siw's layout. A header that is not whole is left out.
+/// Parses siw's layout. Leaves out incomplete headers.
 fn of_siw(octets: &[u8], code: (u8, u8, u8)) -> Header {
     let mut header = none(true, code);
     let present = octets[2];
