@@ -82,8 +82,8 @@ pub struct Cuts<'a> {
 }
 
 impl<'a> Cuts<'a> {
-    /// Creates pieces whose lengths are the bytes of `lengths`; a byte above 127 stands for its
-    /// square. Empty `lengths` give one piece.
+    /// Creates pieces whose lengths are the bytes of `lengths`. A byte above 127 means its square.
+    /// With empty `lengths` the stream is one piece.
     #[must_use]
     pub const fn new(lengths: &'a [u8]) -> Self {
         Self { lengths, next: 0 }

@@ -1,20 +1,20 @@
-//! One RDMAP stream. Valid, nearly valid and arbitrary ULPDUs arrive between messages that the
-//! stream sends.
+//! One RDMAP stream receives valid, nearly valid and arbitrary ULPDUs. In between it sends
+//! messages.
 //!
 //! * The stream handles each ULPDU as the model does, with the same error code.
-//! * Segments that it sends have the bytes of the RFCs' figures.
+//! * The segments that it sends have the bytes in the figures of the RFCs.
 //! * Every error has its Terminate Message.
-//! * Memory equals the model's.
+//! * After each step, memory equals the model's.
 
 use crate::craft;
 use crate::input::Input;
 use crate::model::memory::regions;
 use crate::play::Play;
 
-/// Most steps in one input.
+/// Maximum number of steps in one input.
 const MAX_STEPS: usize = 96;
 
-/// Input: IRD and ORD, then steps.
+/// Runs one input: IRD and ORD, then steps.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut play = Play::new((input.u8() % 5).into(), (input.u8() % 5).into());

@@ -1,6 +1,6 @@
-//! Arbitrary bytes as a Terminate Header, from a known and from an unknown peer. The parsed fields
-//! equal the model's, by RFC 5040's layout and by that of Linux siw. The message has a description,
-//! and an emitted header parses to the same fields.
+//! Parses arbitrary bytes as a Terminate Header, from a peer that is known to be Linux siw and from
+//! one that is not. The fields must equal the model's, in the layout of RFC 5040 or of siw. The
+//! message must have a description, and its emitted header must parse to the same fields.
 
 use uwarp_rdmap::{
     MAX_TERMINATE_HEADER, Peer, ReadRequestHeader, StreamError, Terminate, TerminateCode,
@@ -9,8 +9,8 @@ use uwarp_rdmap::{
 use crate::input::Input;
 use crate::model::terminate::{self, Header};
 
-/// Input: a Terminate Header. The bytes after the first four are also read as the header of a Read
-/// Request, for a Read in progress.
+/// Runs one input, which is a Terminate Header. The bytes after the first four are also used as the
+/// header of a Read Request, for a Read in progress.
 pub fn run(data: &[u8]) {
     for peer in [Peer::Rfc, Peer::Siw] {
         let found = Terminate::parse_from(peer, data);
@@ -39,8 +39,8 @@ fn plain(message: &Terminate) -> Header {
     }
 }
 
-/// Checks that the accessors of a message agree, and that the emitted header reads the same by the
-/// RFC's layout.
+/// Checks that the accessors of a message agree, and that its emitted header parses to the same
+/// fields in the RFC's layout.
 fn examine(message: &Terminate, peer: Peer) {
     let words = message.to_string();
     assert!(words.contains(message.reason().name()), "{words}");
@@ -74,8 +74,8 @@ fn examine(message: &Terminate, peer: Peer) {
     }
 }
 
-/// Checks the Terminate Message for a Read whose source is gone: it reports how many bytes were
-/// sent before (RFC 5040 section 4.8).
+/// Checks the Terminate Message for a Read that fails while it is answered. Its header must exclude
+/// the bytes that were already sent (RFC 5040 section 4.8).
 fn read_under_way(data: &[u8]) {
     let mut input = Input::new(data);
     let sent = input.u32();
@@ -114,7 +114,8 @@ fn any_code(data: &[u8]) {
         code,
     };
     let unnamed = code.name() == "a code without a name";
-    // All codes of 1/0 have the same name; those of 1/3 are for the LLP to define.
+    // Layer 1, type 0 has one name for all codes. Layer 1, type 3 has none, because the LLP defines
+    // its codes.
     let named = match (code.layer, code.etype) {
         (1, 0) => true,
         (1, 3) => false,

@@ -1,6 +1,6 @@
 //! Entry point of a target's binary. Under cargo-fuzz it adds the committed seeds and the
-//! dictionary to libFuzzer's arguments. On stable it is a program that runs the inputs named as
-//! arguments.
+//! dictionary to libFuzzer's arguments. On stable the binary runs the inputs that its arguments
+//! name.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -10,11 +10,11 @@ use std::{env, fs, io};
 
 use crate::Target;
 
-/// Set in the process that has the complete arguments. Workers that libFuzzer starts from it
-/// inherit it.
+/// Environment variable of a process that already has the complete arguments. Workers that
+/// libFuzzer starts inherit it.
 const COMPLETE: &str = "UWARP_FUZZ_ARGUMENTS_COMPLETE";
 
-/// Defines `main` of a target: libFuzzer's, or that of a program which runs inputs.
+/// Defines `main` of a target: libFuzzer's, or that of a program that runs given inputs.
 #[macro_export]
 macro_rules! binary {
     ($name:ident) => {
@@ -31,7 +31,7 @@ macro_rules! binary {
     };
 }
 
-/// Restarts this process with the target's seeds and dictionary among its arguments, if libFuzzer
+/// Adds the target's seeds and dictionary to the arguments and restarts this process, if libFuzzer
 /// can use them. libFuzzer takes both only from its arguments, and cargo-fuzz passes neither.
 ///
 /// # Panics
@@ -62,9 +62,9 @@ pub fn with_seeds_and_dictionary(target: &str) {
 
 /// Returns the arguments that libFuzzer lacks.
 ///
-/// The dictionary is added unless one is `given`. The seeds are added if libFuzzer reads a corpus,
-/// which is a directory; it writes new inputs only to the first directory. A coverage run measures
-/// single files, so it gets each seed as a file.
+/// The dictionary is added unless `given` has one. The seeds are added if libFuzzer reads a corpus,
+/// that is, if `given` names a directory. They come after it, because libFuzzer writes new inputs
+/// to the first directory. A coverage run measures single files, so it gets each seed as a file.
 fn missing(given: &[OsString], fuzz: &Path, target: &str, measures: bool) -> Vec<OsString> {
     let is_option = |argument: &OsStr| argument.as_encoded_bytes().starts_with(b"-");
     let mut more = Vec::new();
@@ -94,7 +94,7 @@ fn missing(given: &[OsString], fuzz: &Path, target: &str, measures: bool) -> Vec
     more
 }
 
-/// Runs the inputs that the arguments name. A directory stands for all files in it.
+/// Runs the inputs that the arguments name. For a directory, runs all files in it.
 #[must_use]
 pub fn play(target: &str) -> ExitCode {
     let paths: Vec<PathBuf> = env::args_os().skip(1).map(PathBuf::from).collect();

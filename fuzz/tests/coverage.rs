@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-/// Number of covered ones, and of all.
+/// Number of covered items, and of all items.
 type Count = (u64, u64);
 
 fn add(sum: &mut Count, summary: &Value, what: &str) {
@@ -17,7 +17,7 @@ fn percent((covered, all): Count) -> String {
     format!("{:.1} % of {all}", 100.0 * covered as f64 / all as f64)
 }
 
-/// Table with a row for each crate, from the summaries of its files.
+/// Formats a table with a row for each crate, from the summaries of its files.
 fn table(measured: &Value) -> String {
     let mut crates: BTreeMap<&str, (Count, Count)> = BTreeMap::new();
     for file in measured["data"][0]["files"].as_array().unwrap() {
@@ -42,7 +42,8 @@ fn table(measured: &Value) -> String {
     table
 }
 
-/// Does nothing unless `UWARP_FUZZ_COVERAGE` names the figures and `UWARP_FUZZ_REPORT` the report.
+/// Does nothing unless `UWARP_FUZZ_COVERAGE` names the file with the figures. `UWARP_FUZZ_REPORT`
+/// names the report.
 #[test]
 fn the_report_of_the_coverage_is_written() {
     let Ok(figures) = std::env::var("UWARP_FUZZ_COVERAGE") else {

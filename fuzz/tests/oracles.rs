@@ -8,8 +8,8 @@ use std::path::Path;
 use uwarp_fuzz::TARGETS;
 use uwarp_mutant::{Mutant, switch};
 
-/// Faults that no target finds. They need the startup of a live device with a peer that breaks the
-/// rules.
+/// Faults that no target finds. Only the startup of a live device with a peer that breaks the rules
+/// would find them.
 const ABOVE: &[Mutant] = &[
     Mutant::ResponderSendsFirst,
     Mutant::TrailingOctetsTaken,
@@ -48,7 +48,7 @@ fn the_seeds_find_every_fault_but_a_few() {
         return;
     }
     let seeds = seeds();
-    // Each detection is a panic, and there are many.
+    // Suppresses the messages of the many panics; each is a detection.
     std::panic::set_hook(Box::new(|_| {}));
     let found: Vec<(Mutant, Vec<&str>)> = Mutant::ALL
         .iter()
@@ -66,8 +66,7 @@ fn the_seeds_find_every_fault_but_a_few() {
         wrong.is_empty(),
         "found and listed in ABOVE, or neither: {wrong:?}"
     );
-    // The stack has no such faults for captures. The target `capture_file` compares two
-    // implementations.
+    // The stack has no deliberate faults for captures, so `capture_file` cannot find any.
     for target in TARGETS
         .iter()
         .filter(|target| target.name != "capture_file")

@@ -1,5 +1,5 @@
-//! Runs on stable every seed, every input that once made a target panic, and some random inputs of
-//! each target.
+//! Runs each target on stable with its seeds, with the inputs that once made it panic, and with
+//! some random inputs.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ const RANDOM: usize = 150;
 
 /// Returns the inputs of a target in `seeds/`, `crashers/` or another directory, sorted by name.
 fn inputs(directory: &str, target: &Target) -> Vec<PathBuf> {
-    // `join` replaces the base by an absolute directory.
+    // With an absolute directory, `join` drops the base.
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join(directory)
         .join(target.name);

@@ -1,6 +1,7 @@
-//! MPA startup in both roles. Arbitrary bytes as the peer's frame, cut into pieces by the input:
-//! the outcome is the model's, whatever the pieces. Then two sides with arbitrary configurations
-//! that keep to the RFCs: they agree, or both know that they do not.
+//! MPA startup in both roles. First, arbitrary bytes are the peer's frame. The outcome must be the
+//! model's, however the input cuts the frame into pieces. Then two sides with arbitrary
+//! configurations follow the RFCs and connect. They must agree, or the startup must fail with the
+//! expected error.
 
 mod pair;
 
@@ -12,7 +13,7 @@ use uwarp_mpa::{
 use crate::input::{Cuts, Input};
 use crate::model::startup::{Frame, NO_AUTO, Side, Trouble, Verdict, judge, needed};
 
-/// Input: the configurations of both roles, the lengths of the pieces, the peer's bytes.
+/// Runs one input: the configurations of both roles, the lengths of the pieces, the peer's bytes.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let initiator = initiator_config(&mut input);
@@ -74,7 +75,7 @@ fn initiator_config(input: &mut Input<'_>) -> InitiatorConfig {
     if flags(7) {
         return config;
     }
-    // Most inputs get a valid configuration.
+    // Most inputs get a configuration within the limits.
     let max_ird = config.max_ird & 0x3FFE;
     InitiatorConfig {
         ird: if flags(5) {
@@ -105,8 +106,8 @@ fn responder_config(input: &mut Input<'_>) -> ResponderConfig {
     }
 }
 
-/// Formats the result of a side: the number of bytes it took, and its outcome. `NotMpa` is reduced
-/// to its peer, because its other fields depend on how many bytes had arrived.
+/// Formats a result for comparison: the number of bytes taken and the outcome. For `NotMpa` only
+/// the peer is kept, because the other fields depend on how many bytes had arrived.
 fn said<T: std::fmt::Debug>(
     taken: usize,
     said: Result<Option<T>, StartupError>,
@@ -206,7 +207,7 @@ fn as_responder(responder: &Responder, peer: &[u8], cuts: Cuts<'_>) -> (usize, S
     said::<()>(taken, Ok(None))
 }
 
-/// Checks that a frame has the same bytes after parsing and emitting, except for reserved bits.
+/// Checks that parsing and emitting a frame returns the same bytes, except for reserved bits.
 fn frame(octets: &[u8]) {
     for kind in [FrameKind::Request, FrameKind::Reply] {
         match StartupFrame::parse(kind, octets) {

@@ -1,4 +1,4 @@
-//! Two sides that keep to the RFCs.
+//! Startup between two sides that follow the RFCs.
 
 use uwarp_mpa::{
     Accept, Initiator, InitiatorConfig, Model, Negotiated, Outcome, Responder, ResponderConfig,
@@ -7,7 +7,7 @@ use uwarp_mpa::{
 
 use crate::model::startup::NO_AUTO;
 
-/// Connects the two sides. They must agree, or both must know that they do not.
+/// Connects the two sides and checks that they agree. If they cannot agree, checks the error.
 pub(super) fn together(
     wishes: &InitiatorConfig,
     limits: ResponderConfig,
@@ -118,7 +118,7 @@ fn agree(
     assert!(theirs.ird <= limits.max_ird);
     if ours.enhanced {
         // No side may have more requests outstanding than the other accepts (RFC 6581 section 9.1),
-        // unless that was left to the ULPs.
+        // unless a side left this to the ULPs.
         if wishes.ord != NO_AUTO {
             assert!(ours.ord <= theirs.ird, "{ours:?} {theirs:?}");
         }

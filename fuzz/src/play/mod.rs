@@ -1,5 +1,5 @@
-//! A stream of `uwarp-rdmap` and its memory beside the model; shared by the targets that test
-//! messages.
+//! Runs a stream of `uwarp-rdmap` and its memory in parallel with the model. Shared by the targets
+//! that test messages.
 
 mod owner;
 mod sending;
@@ -14,28 +14,27 @@ use crate::model::stream::{Asked, Code, Event, Judge};
 use owner::Owner;
 use wire::{meaning, terminate};
 
-/// Guard bytes on both sides of every receive and every sink. They must not change.
+/// Guard bytes before and after every receive buffer and every sink. They must not change.
 const GUARD: usize = 8;
-/// Value of memory that nothing was placed into.
+/// Initial value of all memory. Bytes that no segment was placed into keep it.
 const UNTOUCHED: u8 = 0xC3;
 
-/// Buffers that segments are placed into. They are kept twice: as the stream places, and as the
-/// model does.
+/// Model's copy of the buffers that segments are placed into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Placed {
     regions: Vec<Vec<u8>>,
     receive: Option<Vec<u8>>,
     sinks: VecDeque<Vec<u8>>,
-    /// Bytes of the delivered Sends.
+    /// Receive buffers and sinks whose message is complete.
     delivered: Vec<Vec<u8>>,
 }
 
-/// A stream, its memory, and the model of both.
+/// A stream and its memory, and the model of both.
 #[derive(Debug)]
 pub(crate) struct Play {
     stream: Stream,
     owner: Owner,
-    /// Sinks of our Reads with their guards, oldest first.
+    /// Read sinks with their guards, oldest first.
     sinks: VecDeque<Vec<u8>>,
     delivered: Vec<Vec<u8>>,
     jobs: VecDeque<Job>,
@@ -49,7 +48,8 @@ pub(crate) struct Play {
     request_msn: u32,
     response_msn: u32,
     atomic_id: u32,
-    /// Requests of the peer that were taken, oldest first.
+    /// Requests from the peer that [`Play::take`] has taken and that are not answered yet, oldest
+    /// first.
     taken: VecDeque<Asked>,
     error: Option<StreamError>,
 }
@@ -62,8 +62,8 @@ fn place(buffer: &mut [u8], at: usize, payload: &[u8]) {
     buffer[at..at + payload.len()].copy_from_slice(payload);
 }
 
-/// Returns true if nothing was ever placed into a buffer. Compares chunks, because a comparison
-/// byte by byte would take most of the time.
+/// Returns true if no segment was placed into the buffer. Compares chunks, because a comparison
+/// byte by byte would dominate the run time.
 fn untouched(buffer: &[u8]) -> bool {
     const PIECE: [u8; 1024] = [UNTOUCHED; 1024];
     buffer
@@ -72,7 +72,7 @@ fn untouched(buffer: &[u8]) -> bool {
 }
 
 impl Play {
-    /// Creates a stream with these depths that has received nothing, and posts two receives.
+    /// Creates a stream with these queue depths and posts two receives.
     pub(crate) fn new(ird: u16, ord: u16) -> Self {
         let regions = regions();
         let model = Placed {
@@ -106,7 +106,7 @@ impl Play {
         play
     }
 
-    /// Returns the model of the receiving half, for inputs that should be nearly valid.
+    /// Returns the model of the receiving half, which `craft` needs to build nearly valid ULPDUs.
     pub(crate) const fn judge(&self) -> &Judge {
         &self.judge
     }
@@ -116,7 +116,7 @@ impl Play {
         self.owner.receives.push_back(buffer(len.into()));
     }
 
-    /// Delivers a ULPDU.
+    /// Delivers a ULPDU to the stream and to the model, and compares their results.
     pub(crate) fn receive(&mut self, ulpdu: &[u8]) {
         let head = &ulpdu[..ulpdu.len().min(HEAD_LEN)];
         let takes = self.stream.takes_receive(head);
@@ -140,7 +140,7 @@ impl Play {
         }
     }
 
-    /// Checks an error of the stream against the model's code.
+    /// Compares an error of the stream, and its Terminate Message, with the model's code.
     fn refused(&mut self, error: StreamError, code: Option<Code>, ulpdu: &[u8]) {
         assert!(!error.to_string().is_empty());
         if let Some(first) = self.error {
@@ -268,13 +268,13 @@ impl Play {
         }
     }
 
-    /// Checks that no byte of any memory differs from the model's.
+    /// Checks that all memory and the state of the stream equal the model's.
     pub(crate) fn check(&mut self) {
         for (region, model) in self.owner.regions.iter().zip(&self.model.regions) {
             assert!(&region.octets == model, "region {:#x}", region.stag);
         }
         assert_eq!(self.sinks, self.model.sinks);
-        // Delivered buffers belong to the application, and the stream may no longer use them.
+        // Delivered buffers belong to the application, so they are compared once and then dropped.
         assert_eq!(self.delivered, self.model.delivered);
         self.delivered.clear();
         self.model.delivered.clear();

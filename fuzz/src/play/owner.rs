@@ -1,4 +1,4 @@
-//! Implementation of the `Memory` trait, which the stream asks before it places a segment.
+//! Implementation of the `Memory` trait, through which the stream checks each access to memory.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use uwarp_rdmap::{AtomicFault, Memory};
 use super::GUARD;
 use crate::model::memory::{Region, Right};
 
-/// Memory of a play. It does its checks with the arithmetic of `uwarp-ddp`.
+/// Memory of a [`Play`](super::Play). Its bounds checks use `TaggedRange` of `uwarp-ddp`.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) regions: Vec<Region>,

@@ -1,4 +1,5 @@
-//! Messages that the stream of a play sends: its own, and answers to the peer's requests.
+//! Messages that the stream of a [`Play`] sends: its own messages and the responses to the peer's
+//! requests.
 
 use uwarp_ddp::{STag, TaggedOffset};
 use uwarp_rdmap::{
@@ -10,11 +11,13 @@ use super::{Play, buffer};
 use crate::atomics::{compare_swap, fetch_add};
 use crate::model::stream::{Asked, Waiting};
 
-/// Length limit of our own messages.
+/// Messages of the stream's own are shorter than this many bytes.
 const LONGEST: u32 = 10_000;
 
 impl Play {
-    /// Sends a message of the given kind, and compares its segments with the figures of the RFCs.
+    /// Begins a message and compares its segments with the figures of the RFCs. `kind % 16` selects
+    /// the message: 0 to 3 a Send, 4 to 7 a Write, 8 and 9 Immediate Data, 10 to 12 a Read, others
+    /// an atomic.
     pub(crate) fn send(&mut self, kind: u8, stag: u32, to: u64, len: u32, mulpdu: usize) {
         let len = len % LONGEST;
         let invalidate = (kind & 1 != 0).then_some(STag(stag));
@@ -136,8 +139,8 @@ impl Play {
         }
     }
 
-    /// Records a new outstanding request. `outstanding_before` must count the requests before it by
-    /// its MSN.
+    /// Counts a new request and its MSN. Before that, checks that `outstanding_before` finds the
+    /// earlier requests by this MSN.
     fn asked(&mut self) {
         let before = self
             .stream
@@ -150,7 +153,7 @@ impl Play {
         assert_eq!(next, None);
     }
 
-    /// Takes the peer's next request.
+    /// Takes the peer's next request from the stream and compares it with the model's.
     pub(crate) fn take(&mut self) {
         let job = self.stream.next_request();
         if !self.sends {
@@ -193,7 +196,7 @@ impl Play {
         assert_eq!(self.stream.requests_pending(), !self.judge.asked.is_empty());
     }
 
-    /// Answers the oldest request that was taken.
+    /// Responds to the oldest request that was taken.
     pub(crate) fn answer(&mut self, original: u64, mulpdu: usize) {
         let (Some(job), Some(asked)) = (self.jobs.pop_front(), self.taken.pop_front()) else {
             return;
@@ -218,7 +221,7 @@ impl Play {
                 len,
                 ..
             } => {
-                // Longer Reads, of up to 4 GiB, would take too long to answer.
+                // Skips the segments of Reads of 1 MiB or more, which would take too long.
                 if len < 1 << 20 {
                     let progress = message.read_response_progress();
                     assert!(
@@ -238,7 +241,7 @@ impl Play {
         self.judge.answering -= 1;
     }
 
-    /// Closes one half of the connection: ours, or the peer's.
+    /// Closes the connection: the stream's half if `ours`, otherwise the peer's half.
     pub(crate) fn close(&mut self, ours: bool) {
         if ours {
             self.stream.close();
@@ -251,8 +254,8 @@ impl Play {
     }
 }
 
-/// Compares the effect of the operation on sample words, because a parsed FetchAdd does not keep
-/// the compare fields of its header.
+/// Checks the operation of a request by its effect on sample words. A parsed FetchAdd does not keep
+/// the compare fields of its header, so the fields cannot be compared.
 fn same_effect(job: &AtomicJob, data: [u64; 4], swap: bool) {
     let [add, mask, compare, compare_mask] = data;
     for word in [

@@ -1,4 +1,4 @@
-//! Compares the events and segments of the stream with the model and with the figures of the RFCs.
+//! Compares events of the stream with the model, and its segments with the figures of the RFCs.
 
 use uwarp_rdmap::{
     HEAD_LEN, Inbound, MAX_HEADER, MAX_TERMINATE_HEADER, OutMessage, Stream, StreamError, Terminate,
@@ -53,8 +53,8 @@ pub(super) fn meaning(inbound: &Inbound<(usize, usize)>) -> Event {
     }
 }
 
-/// Checks the Terminate Message for an error: its code, the headers that RFC 5040 Figure 10 asks
-/// for, and that it parses to the same fields.
+/// Checks the Terminate Message for an error: its code, and the headers that RFC 5040 Figure 10
+/// requires. Also checks that it parses to the same fields.
 pub(super) fn terminate(error: &StreamError, ulpdu: &[u8], code: Option<Code>) {
     let head = &ulpdu[..ulpdu.len().min(HEAD_LEN)];
     let Some(message) = Stream::terminate_for(error, Some((head, ulpdu.len()))) else {
@@ -89,14 +89,15 @@ pub(super) fn terminate(error: &StreamError, ulpdu: &[u8], code: Option<Code>) {
     assert_eq!(again.rdma_header().is_some(), with_read);
 }
 
-/// Checks that a message begun after the end has no segment.
+/// Checks that a message has no further segment. A message begun after the end of the stream has
+/// none.
 pub(super) fn nothing(mut message: OutMessage) {
     assert!(message.is_done());
     assert_eq!(message.next_segment(1500, &mut [0; MAX_HEADER]), None);
 }
 
 /// Checks the segments of a message. `header` returns the expected header for an offset and the
-/// flag L.
+/// value of flag L.
 pub(super) fn segments(
     mut message: OutMessage,
     mulpdu: usize,
@@ -155,7 +156,8 @@ pub(super) fn untagged(
     });
 }
 
-/// Checks a message that has only a header, in one segment.
+/// Checks that a message without payload is sent as one segment. `octets` is the header after
+/// DDP's.
 pub(super) fn headed(mut message: OutMessage, opcode: u8, qn: u32, msn: u32, octets: &[u8]) {
     let mut header = [0xEE; MAX_HEADER];
     let segment = message

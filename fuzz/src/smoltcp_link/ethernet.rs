@@ -1,5 +1,5 @@
-//! Ethernet frames of a third host on the link. An honest one uses its own addresses and must be
-//! answered without harm to the connection. A lying one uses addresses of others.
+//! Ethernet frames of a third host on the link. An honest one uses its own addresses. The hosts
+//! must answer it, and the connection must not suffer. A lying one uses addresses of others.
 
 use std::net::Ipv6Addr;
 
@@ -7,13 +7,13 @@ use super::hosts::{Link, address};
 use crate::input::Input;
 
 pub(super) const HEADER: usize = 14;
-/// Addresses of the third host.
+/// Addresses of the third host, the stranger.
 const STRANGER: [u8; 4] = [192, 0, 2, 77];
 const STRANGER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 77];
 const STRANGER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xDB8, 0, 0, 0, 0, 0, 77);
-/// Echo requests that a host answers at once (`ECHO_BURST` of the link).
+/// Number of echo requests that a host answers in a burst (`ECHO_BURST` of the link).
 const BURST: usize = 100;
-/// Frames in flight at which the next one may be dropped for lack of room.
+/// With this many frames in flight, a host may drop the next one.
 const ROOM: usize = 500;
 
 pub(super) fn mac(host: usize) -> [u8; 6] {
@@ -63,8 +63,8 @@ fn checksum(pieces: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Corrects the checksums of IPv4, TCP, ICMP and ICMPv6. So a replay behaves as under a fuzzer,
-/// where smoltcp does not check them.
+/// Corrects the checksums of IPv4, TCP, ICMP and ICMPv6. smoltcp does not check them under a fuzzer
+/// but does in a replay on stable; with valid checksums both behave the same.
 pub(super) fn seal(frame: &mut [u8]) {
     let Some((header, packet)) = frame.split_first_chunk_mut::<HEADER>() else {
         return;
@@ -113,14 +113,15 @@ fn seal_v4(packet: &mut [u8]) {
     }
 }
 
-/// Builds an IPv4 packet. `seal` fills in its checksums.
+/// Builds an IPv4 packet. `seal` must fill in its checksums.
 fn packet_v4(from: [u8; 4], to: [u8; 4], protocol: u8, payload: &[u8]) -> Vec<u8> {
     let [high, low] = (20 + payload.len() as u16).to_be_bytes();
     let head = [0x45, 0, high, low, 0, 0, 0x40, 0, 64, protocol, 0, 0];
     [&head[..], &from, &to, payload].concat()
 }
 
-/// Builds an IPv6 packet with an ICMPv6 message and the hop limit 255 of a local sender.
+/// Builds an IPv6 packet with an ICMPv6 message. The hop limit is 255, as from a sender on the same
+/// link.
 fn packet_v6(from: [u8; 16], to: [u8; 16], message: &[u8]) -> Vec<u8> {
     let head = [0x60, 0, 0, 0, 0, message.len() as u8, 58, 255];
     [&head[..], &from, &to, message].concat()
@@ -131,15 +132,16 @@ fn arp(operation: u8, sender: ([u8; 6], [u8; 4]), target: ([u8; 6], [u8; 4])) ->
     [&head[..], &sender.0, &sender.1, &target.0, &target.1].concat()
 }
 
-/// Returns true if a frame that a host has in flight satisfies `is`, or if there may have been no
-/// room for it.
+/// Returns true if a frame in flight from `host` satisfies `is`. Also returns true if so many are
+/// in flight that the frame may have been dropped.
 fn has_sent(link: &Link, host: usize, is: impl Fn(&[u8]) -> bool) -> bool {
     link.under_way(host, |frames| {
         frames.len() >= ROOM || frames.iter().any(|frame| is(frame))
     })
 }
 
-/// Delivers an address request or an echo request of an honest host. It must be answered.
+/// Delivers an address request or an echo request from an honest host, and checks that it is
+/// answered.
 pub(super) fn deliver_honest(link: &Link, to: usize, echoes: &mut usize, input: &mut Input<'_>) {
     let kind = input.u8();
     let own = ipv4_of(to);
@@ -177,8 +179,8 @@ pub(super) fn deliver_honest(link: &Link, to: usize, echoes: &mut usize, input: 
             assert!(has_sent(link, to, advertised), "no answer to NDP");
         }
         _ => {
-            // The ARP request makes the host learn the stranger's address again, whatever it had
-            // learned before.
+            // The ARP request first teaches the host the stranger's address again, because a false
+            // frame may have replaced it.
             link.deliver(to, &framed(mac(to), STRANGER_MAC, 0x0806, &question));
             let payload = input.slice(1200);
             let echo = |kind: u8| [&[kind, 0, 0, 0, 0, 7, 0, 9][..], payload].concat();
@@ -198,8 +200,8 @@ pub(super) fn deliver_honest(link: &Link, to: usize, echoes: &mut usize, input: 
     }
 }
 
-/// Delivers a frame of a lying host: a claim of an address, a report about the connection, or
-/// arbitrary bytes.
+/// Delivers a frame from a lying host: a false claim of an address, an ICMP error about the
+/// connection, or arbitrary bytes.
 pub(super) fn deliver_false(link: &Link, to: usize, input: &mut Input<'_>) {
     let what = input.u8();
     let macs = [STRANGER_MAC, mac(to), mac(1 - to), [0xFF; 6], [0; 6]];
@@ -223,7 +225,7 @@ pub(super) fn deliver_false(link: &Link, to: usize, input: &mut Input<'_>) {
             )
         }
         1 => {
-            // An ICMP error, as a router would send it about the last packet of the host.
+            // An ICMP error that quotes the last packet of the host, as a router would send it.
             let seen = link.seen(to);
             let quoted = &seen[..seen.len().min(28)];
             let [high, low] = input.u16().to_be_bytes();

@@ -1,4 +1,4 @@
-//! Two hosts with TCP in user space, and the packets or frames between them.
+//! Two hosts with TCP in user space, and the packets or frames in flight between them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,18 +13,19 @@ use uwarp_verbs::{Device, Listener, Progress, Settings, TimeSource, Timeouts};
 use super::ethernet;
 use crate::live::{HandClock, settle};
 
-/// Packets in flight in one direction. More are dropped.
+/// Maximum number of packets in flight in one direction. Further ones are dropped.
 const ROOM: usize = 512;
 pub(super) const PORT: u16 = 7174;
-/// Buffer of a connection in each direction, in bytes, and its queue of received packets.
+/// Size in bytes of each buffer of a connection, one for each direction.
 const BUFFER: usize = 16 << 10;
+/// Length of the queue of received packets of a connection.
 const INBOX: usize = 64;
 
-/// Packets of one host.
+/// Packets sent by one host.
 #[derive(Default)]
 struct Kept {
     under_way: Mutex<VecDeque<Vec<u8>>>,
-    /// Last packet with a TCP segment, which a third host may have observed.
+    /// Last packet with a TCP segment. A third host may have observed it.
     seen: Mutex<Vec<u8>>,
 }
 
@@ -90,7 +91,7 @@ impl Attached {
             .inbox(INBOX)
             .congestion(Congestion::Reno)
             .addresses([vec![address(number).ip()], Vec::new()])
-            // Without checksums, as under a fuzzer, where smoltcp does not check them.
+            // No checksums, because smoltcp does not check them under a fuzzer either.
             .checksums(false)
             .clock(Arc::clone(clock))
             .seed(Some(number as u64));
@@ -151,7 +152,7 @@ impl Host {
     }
 }
 
-/// Both hosts and their common clock.
+/// Both hosts, the link between them and their common clock.
 pub(super) struct Link {
     pub(super) clock: Arc<HandClock>,
     start: Instant,
@@ -171,7 +172,7 @@ impl Link {
         }
     }
 
-    /// Calls `what` with the packets in flight from a host.
+    /// Calls `what` with the packets in flight from a host and returns its result.
     pub(super) fn under_way<T>(
         &self,
         from: usize,
@@ -181,7 +182,7 @@ impl Link {
         what(&mut kept.under_way.lock().expect("no call panics under it"))
     }
 
-    /// Returns the last packet of a host with TCP.
+    /// Returns the last packet with a TCP segment that a host sent.
     pub(super) fn seen(&self, from: usize) -> Vec<u8> {
         let seen = self.hosts[from].kept.seen.lock();
         seen.expect("no call panics under it").clone()
@@ -206,7 +207,7 @@ impl Link {
         }
     }
 
-    /// Delivers the next packets of a host. Returns true if there were any.
+    /// Delivers up to `count` packets in flight from a host. Returns true if there were any.
     pub(super) fn carry(&self, from: usize, count: usize) -> bool {
         let packets: Vec<Vec<u8>> = self.under_way(from, |under_way| {
             let count = count.min(under_way.len());
@@ -218,7 +219,7 @@ impl Link {
         !packets.is_empty()
     }
 
-    /// Runs both hosts at the current time. Returns the time of their next event.
+    /// Runs both hosts at the current time. Returns the time of their next timer.
     pub(super) fn progress(&self) -> Option<Instant> {
         let due = self.hosts.each_ref().map(|host| {
             let of_device = settle(&host.device, &self.clock);
@@ -231,8 +232,8 @@ impl Link {
         due.into_iter().flatten().min()
     }
 
-    /// Delivers all packets and advances the clock until `is` returns true. Returns false if it
-    /// does not within `rounds` rounds.
+    /// Runs the hosts, delivers all packets and advances the clock until `is` returns true. Returns
+    /// false if it does not within `rounds` rounds, or if nothing is left to do.
     pub(super) fn until(&self, rounds: usize, mut is: impl FnMut() -> bool) -> bool {
         for _ in 0..rounds {
             let due = self.progress();
@@ -250,12 +251,12 @@ impl Link {
         false
     }
 
-    /// Time since the start.
+    /// Returns the time since the link was created.
     pub(super) fn elapsed(&self) -> Duration {
         self.clock.now() - self.start
     }
 
-    /// Drops both hosts, and checks that nothing of their devices is left.
+    /// Drops both hosts and checks that no device keeps a reference to the clock.
     pub(super) fn end(self) {
         let Self { clock, hosts, .. } = self;
         drop(hosts);

@@ -1,11 +1,11 @@
 //! Two devices with TCP in user space, over IP or over an Ethernet with ARP, NDP and ICMP. The
-//! input controls the link: packets are lost, duplicated, delayed, reordered and damaged. A third
-//! host sends arbitrary packets, also into the connection.
+//! input controls the link, which loses, duplicates, delays, reorders and damages packets. A third
+//! host sends arbitrary packets, some of them into the connection.
 //!
-//! Without damage and without a third host, everything completes with the bytes of the model.
-//! Otherwise each reported success is still right, and memory holds no byte that was not written
-//! there. Either everything completes, or both ends detect an error. Afterwards the hosts must be
-//! able to connect again, in one direction or the other.
+//! Without damage and without harmful packets from the third host, all work requests complete with
+//! the bytes of the model. Otherwise each completion with success is still correct, and memory
+//! holds no byte that was not written there. Either everything completes, or both ends detect an
+//! error. Afterwards the hosts must be able to connect again.
 //!
 //! smoltcp does not check TCP checksums under a fuzzer, so the CRC of MPA must find the damage.
 
@@ -22,19 +22,19 @@ use crate::input::Input;
 use crate::live::End;
 use hosts::{Link, address};
 
-/// Most steps in one input.
+/// Maximum number of steps in one input.
 const MAX_STEPS: usize = 120;
-/// Turns of both hosts within which everything must have ended.
+/// Maximum number of rounds in which the connection must complete, close or open.
 const ROUNDS: usize = 20_000;
-/// A connection may be given up after this time without packets.
+/// The connection may end by itself once the steps have taken this much virtual time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Input: steps. Bit 7 of the first byte puts the hosts on an Ethernet.
+/// Runs the steps of one input. Bit 7 of the first byte also selects Ethernet.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let link = Link::new(data.first().is_some_and(|first| first & 0x80 != 0));
     let mut ends = connect(&link, 0, 1).expect("nothing disturbs the first connection");
-    // The responder may not send before it has received an FPDU of the initiator.
+    // The responder may not send before it has received an FPDU from the initiator.
     let [first, second] = &mut ends;
     first.post(second, 5, &mut Input::new(&[]));
     let (mut hurt, mut echoes) = (false, [0; 2]);
@@ -66,7 +66,7 @@ fn step(link: &Link, ends: &mut [End; 2], echoes: &mut [usize; 2], input: &mut I
         0..=2 => {
             link.carry(from, usize::from(input.u8() % 16) + 1);
         }
-        // Lose, delay or duplicate a packet.
+        // These steps lose, delay and duplicate a packet.
         3 => drop(link.under_way(from, std::collections::VecDeque::pop_front)),
         4 => link.under_way(from, |packets| {
             let packet = packets.pop_front();
@@ -90,7 +90,7 @@ fn step(link: &Link, ends: &mut [End; 2], echoes: &mut [usize; 2], input: &mut I
         8 => {
             let packet = input.slice(1600);
             link.deliver(from, packet);
-            // The packet may belong to the connection.
+            // A packet of at least 20 bytes may belong to the connection.
             return packet.len() >= 20;
         }
         9 | 10 => {
@@ -112,7 +112,7 @@ fn step(link: &Link, ends: &mut [End; 2], echoes: &mut [usize; 2], input: &mut I
     false
 }
 
-/// Changes a byte of a packet in flight. Returns true if a packet changed.
+/// Changes a byte of a packet in flight. Returns false if no packet is in flight or `by` is 0.
 fn damage(link: &Link, from: usize, input: &mut Input<'_>) -> bool {
     let (packet, at, by) = (input.u8(), input.u16(), input.u8());
     link.under_way(from, |packets| {
@@ -129,7 +129,8 @@ fn damage(link: &Link, from: usize, input: &mut Input<'_>) -> bool {
     })
 }
 
-/// Stops all faults of the link. Everything must complete, or both ends must detect an error.
+/// Runs the link without further faults until all work completes or both QPs are in Error, then
+/// closes the connection and checks memory.
 fn rest(link: &Link, ends: &mut [End; 2], hurt: bool) {
     let over = |end: &End| end.qp.state() == QpState::Error;
     let came_to_rest = link.until(ROUNDS, || {
@@ -157,11 +158,12 @@ fn rest(link: &Link, ends: &mut [End; 2], hurt: bool) {
         .map(|end| (end.qp.state(), end.qp.end_reason()));
     assert!(closed, "the connection does not close: {states:?}");
     ends.iter().for_each(End::completed_all);
-    // TCP accepts a Write before its bytes arrive. They have arrived once the FIN after them has.
+    // TCP takes the bytes of a Write before they arrive. Once the FIN after them has arrived, they
+    // have arrived as well.
     ends.iter().for_each(|end| end.memory(hurt));
 }
 
-/// Connects one host to the other with new QPs. Returns `None` if that fails.
+/// Connects one host to another with new QPs. Returns `None` unless both QPs reach RTS.
 fn connect(link: &Link, from: usize, to: usize) -> Option<[End; 2]> {
     let end = |host: usize| {
         let device = link.hosts[host].device.clone();
@@ -197,12 +199,12 @@ fn connect(link: &Link, from: usize, to: usize) -> Option<[End; 2]> {
 
 /// Checks that both hosts still work: they connect and send messages.
 fn afterwards(link: &Link, from: usize) {
-    // The remains of a third host's requests time out.
+    // Tries again, because requests of the third host occupy the listener until they time out.
     let ends = (0..5).find_map(|_| connect(link, from, 1 - from));
     let mut ends = ends.expect("the hosts can no longer connect");
     let [first, second] = &mut ends;
     second.receive();
-    // A Send and a Write of some bytes.
+    // A Send of 768 bytes, then a Write of 512 bytes.
     first.post(second, 4, &mut Input::new(&[3, 0]));
     first.post(second, 5, &mut Input::new(&[2, 0, 1, 0]));
     rest(link, &mut ends, false);

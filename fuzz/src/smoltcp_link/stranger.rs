@@ -1,12 +1,12 @@
-//! Packets of a third host that has observed a connection and sends into it.
+//! Packets from a third host that has observed a connection and sends into it.
 
 use crate::input::Input;
 
-/// Bytes of an IPv4 header without options.
+/// Length in bytes of an IPv4 header without options.
 const IP: usize = 20;
 
-/// Builds a packet like the observed one, with other numbers, flags, options and payload. Leaves
-/// out the checksums.
+/// Builds a packet like the observed one, but with other numbers, flags, options or payload. Does
+/// not correct the checksums.
 pub(super) fn segment(seen: &[u8], input: &mut Input<'_>) -> Vec<u8> {
     let what = input.flags();
     let header = seen
@@ -34,7 +34,7 @@ pub(super) fn segment(seen: &[u8], input: &mut Input<'_>) -> Vec<u8> {
         packet[IP + 14..IP + 16].copy_from_slice(&input.u16().to_be_bytes());
     }
     if what(4) {
-        // Another port: a new connection, or none.
+        // Another source port: the packet is for a new connection or for none.
         packet[IP..IP + 2].copy_from_slice(&(50_000 + u16::from(input.u8())).to_be_bytes());
     }
     if what(5) {
@@ -50,7 +50,7 @@ pub(super) fn segment(seen: &[u8], input: &mut Input<'_>) -> Vec<u8> {
     let len = packet.len() as u16;
     packet[2..4].copy_from_slice(&len.to_be_bytes());
     if what(7) {
-        // Change any byte of the headers.
+        // Changes a byte of the headers.
         let at = usize::from(input.u8()) % (IP + 20);
         packet[at] ^= input.u8();
     }

@@ -1,4 +1,4 @@
-//! Modify, query and resize, with checks of their results.
+//! Modifies, queries and resizes objects, and checks the results.
 
 use uwarp_verbs::{
     IbvQpState, ModifyError, ModifySrqError, Notify, Qp, QpModify, QpState, ResizeCqError,
@@ -8,8 +8,8 @@ use uwarp_verbs::{
 use super::world::{CAPS, Queue, World};
 use crate::input::Input;
 
-/// Returns the state of a QP after Modify QP of the iWARP verbs (draft-hilland-rddp-verbs, "Modify
-/// QP"); `None` if the move is illegal.
+/// Returns the state after a Modify QP of the iWARP verbs (draft-hilland-rddp-verbs, "Modify QP"),
+/// or `None` if the transition is illegal.
 fn by_verbs(from: QpState, to: QpState) -> Option<QpState> {
     let legal = from == to
         || to == QpState::Error
@@ -18,8 +18,8 @@ fn by_verbs(from: QpState, to: QpState) -> Option<QpState> {
     legal.then_some(to)
 }
 
-/// Returns the state after a move by a name of libibverbs, according to the table at
-/// [`IbvQpState`]; `None` if the move is illegal.
+/// Returns the state after a transition named as in libibverbs, according to the table at
+/// [`IbvQpState`], or `None` if it is illegal.
 fn by_ibv(from: QpState, to: IbvQpState) -> Option<QpState> {
     match to {
         IbvQpState::Reset => Some(QpState::Idle),
@@ -35,7 +35,7 @@ fn by_ibv(from: QpState, to: IbvQpState) -> Option<QpState> {
     }
 }
 
-/// Checks that a legal move happened, and that an illegal one was refused without effect.
+/// Checks that a legal transition happened, or that an illegal one was refused without effect.
 fn judge(
     qp: &Qp,
     was: QpState,
@@ -49,8 +49,8 @@ fn judge(
     match said {
         Ok(()) => {
             let then = then.unwrap_or_else(|| panic!("{was} to {wanted} is illegal"));
-            // The QP may already be in Error, if its stream had nothing left to send or to wait
-            // for.
+            // A QP that has nothing to send or to wait for leaves Closing and Terminate at once, so
+            // it may already be in Error.
             let closed = matches!(then, QpState::Closing | QpState::Terminate)
                 && qp.state() == QpState::Error;
             assert!(qp.state() == then || closed, "{was} to {wanted}: {qp:?}");
@@ -69,7 +69,7 @@ fn judge(
 }
 
 impl World {
-    /// Calls Modify QP or one of its shorthands.
+    /// Calls Modify QP or one of its shorthands, and checks the result.
     pub(super) fn modify(&mut self, input: &mut Input<'_>) {
         let (at, how, to) = (input.choice(self.queues.len()), input.u8(), input.choice(7));
         let Some(Queue { qp, .. }) = self.queues.get(at) else {
@@ -132,7 +132,7 @@ impl World {
         self.memory.check();
     }
 
-    /// Modifies an SRQ, resizes a CQ, acknowledges an event, or connects two QPs.
+    /// Modifies an SRQ, resizes a CQ, acknowledges an event, or begins to connect two QPs.
     pub(super) fn more(&mut self, input: &mut Input<'_>) {
         match input.u8() % 8 {
             0 => {

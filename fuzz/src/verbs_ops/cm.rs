@@ -1,4 +1,4 @@
-//! Ids of the connection manager, with checks of their results and events.
+//! Calls on ids of the connection manager, with checks of their results and events.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -14,21 +14,22 @@ use uwarp_verbs::{
 use super::world::{HOST, World};
 use crate::input::Input;
 
-/// Most ids at one time.
+/// Maximum number of ids at one time.
 const MAX_IDS: usize = 12;
-/// Port that is chosen most often.
+/// Port that most inputs use.
 const PORT: u16 = 7174;
 
 struct Id {
     id: CmId,
-    /// Number of events of each kind that were read.
+    /// Number of Established events that were read.
     established: usize,
+    /// Number of Disconnected events that were read.
     disconnected: usize,
-    /// When the event of its connection request was read. The request itself arrived earlier.
+    /// Time when the event of its connection request was read. The request itself arrived earlier.
     told: Option<Instant>,
 }
 
-/// Ids of the program, and events that it has not acknowledged.
+/// Ids of the program, and events that the program has not acknowledged.
 #[derive(Default)]
 pub(super) struct Ids {
     ids: Vec<Id>,
@@ -51,14 +52,14 @@ impl Ids {
         self.ids.get(choice).map(|id| id.id.clone())
     }
 
-    /// Returns the states of the ids with this local address. An id that connected from it still
-    /// has it, but does not reserve it.
+    /// Returns the states of the ids with this local address. The result includes ids that
+    /// connected from it and no longer reserve it.
     fn at(&self, addr: SocketAddr) -> impl Iterator<Item = CmState> {
         let has = move |own: &&Id| own.id.local_addr() == Some(addr);
         self.ids.iter().filter(has).map(|own| own.id.state())
     }
 
-    /// Returns true if the program has unacknowledged events of ids.
+    /// Returns true if the program holds unacknowledged events of ids.
     pub(super) fn holds_events(&self) -> bool {
         !self.held.is_empty()
     }
@@ -69,7 +70,7 @@ impl Ids {
     }
 }
 
-/// Arguments and circumstances of a call that may be a reason to refuse it.
+/// Arguments of a call and state before it. They decide which errors are justified.
 struct Given {
     call: u8,
     before: CmState,
@@ -77,7 +78,7 @@ struct Given {
     to: SocketAddr,
     /// States of the ids with this address.
     at: Vec<CmState>,
-    /// Bounds of the time that the id's request has waited: at least, and at most.
+    /// Lower and upper bound of the time that the id's request has waited.
     waited: Option<[Duration; 2]>,
     /// State of the QP, if the call takes one.
     qp: Option<QpState>,
@@ -85,7 +86,7 @@ struct Given {
     depth: u16,
 }
 
-/// Checks that a refused call changed nothing and that the reason given is true.
+/// Checks that a successful call was permitted, or that the error of a refused one is justified.
 fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
     let error = match result {
         Ok(()) => return given.permitted(),
@@ -94,10 +95,10 @@ fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
     let so = match &error {
         CmError::WrongState(wrong) => (wrong.state, id.state()) == (given.before, given.before),
         CmError::Unacknowledged { events } => given.call == 11 && *events > 0,
-        // resolve_addr sends nothing. A listener has its address already, or takes a free one. So
-        // only bind_addr (1) can fail here.
+        // Only `bind_addr` (1) can fail with an address error. `resolve_addr` sends nothing, and a
+        // listener already has its address or takes a free one.
         CmError::Network(error) => given.call == 1 && given.unavailable(*error),
-        // Errors of TCP are reported by an event.
+        // Errors of TCP are reported by an event, not here.
         CmError::Connect(error) => {
             matches!(given.call, 5 | 6)
                 && match error {
@@ -106,7 +107,7 @@ fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
                     _ => false,
                 }
         }
-        // So few connections do not reach the limits.
+        // There are too few connections to reach a limit.
         CmError::Accept(error) => {
             matches!(given.call, 7..=9)
                 && match error {
@@ -126,7 +127,7 @@ fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
 }
 
 impl Given {
-    /// Checks that nothing stood against a call that succeeded.
+    /// Checks that no condition forbade a call that succeeded.
     fn permitted(&self) {
         let wants_idle = matches!(self.call, 5..=8);
         assert!(!wants_idle || self.qp.is_none_or(|state| state == QpState::Idle));
@@ -147,8 +148,8 @@ impl Given {
         }
     }
 
-    /// Returns true if the decision may be late. The arrival of a request is not known, only when
-    /// its event was read and when the run began.
+    /// Returns true if the decision may be too late. The arrival time of a request is unknown; it
+    /// lies between the start of the run and the reading of its event.
     fn may_be_late(&self) -> bool {
         let limit = Timeouts::default().decision;
         self.waited.is_some_and(|[_, most]| most >= limit)
@@ -158,7 +159,7 @@ impl Given {
         self.qp == Some(state) && state != QpState::Idle
     }
 
-    /// Returns true if the option really does not fit into a frame.
+    /// Returns true if the option is indeed too large for a startup frame.
     fn unfit(&self, error: &ConfigError) -> bool {
         match *error {
             ConfigError::PrivateDataTooLong { len, max } => {
@@ -170,19 +171,19 @@ impl Given {
     }
 }
 
-/// Returns true if an id in this state certainly reserves its local address.
+/// Returns true if an id in this state always reserves its local address.
 fn keeps(state: &CmState) -> bool {
     matches!(state, CmState::Bound | CmState::Listening)
 }
 
-/// Returns true if an id in this state may reserve its local address: it did not start to connect
-/// yet.
+/// Returns true if an id in this state may reserve its local address, which ends when it starts to
+/// connect.
 fn may_keep(state: &CmState) -> bool {
     keeps(state) || matches!(state, CmState::AddrResolved | CmState::RouteResolved)
 }
 
 impl World {
-    /// Makes a call on an id, with arbitrary arguments.
+    /// Makes a call on an id, with arbitrary arguments, and checks the result.
     pub(super) fn cm(&mut self, input: &mut Input<'_>) {
         let call = input.u8() % 12;
         if call == 0 {
@@ -240,20 +241,20 @@ impl World {
         }
     }
 
-    /// Returns how long the request of an id has waited, at least and at most.
+    /// Returns a lower and an upper bound of the time that the request of an id has waited.
     fn waited(&self, id: &CmId) -> Option<[Duration; 2]> {
         let own = self.ids.ids.iter().find(|own| own.id.is(id))?;
         let now = self.clock.now();
         Some([now - own.told?, now - self.began])
     }
 
-    /// Reads the next event of the connection manager. Returns its kind and its id.
+    /// Reads and checks the next event of the connection manager. Returns its kind and its id.
     pub(super) fn told(&mut self, hold: bool) -> Option<(CmEventKind, CmId)> {
         let event = self.channel.try_get_event()?;
         let (kind, id) = (event.kind(), event.id().clone());
         if kind == CmEventKind::ConnectRequest {
             assert!(event.listen_id().is_some());
-            // Above the limit the id is dropped, which rejects the request.
+            // At the limit the id is dropped, which rejects the request.
             if self.ids.ids.len() < MAX_IDS {
                 self.ids.add(id.clone());
                 if let Some(own) = self.ids.ids.last_mut() {
@@ -274,7 +275,7 @@ impl World {
                 | CmEventKind::Unreachable
                 | CmEventKind::ConnectError
         );
-        // The end of a connection has a status if bytes may be lost.
+        // A connection that ended has a status if bytes may be lost.
         let may_have_status = failed || kind == CmEventKind::Disconnected;
         assert!(!failed || event.status() != 0, "{event:?}");
         assert!(may_have_status || event.status() == 0, "{event:?}");
@@ -290,7 +291,7 @@ impl World {
         self.ids.held.pop();
     }
 
-    /// Connects two QPs over a listener, which is created if there is none.
+    /// Connects two QPs through a listener, which is created if there is none.
     pub(super) fn join(&mut self, first: usize, second: usize) {
         let listens = |own: &Id| own.id.state() == CmState::Listening;
         let address = match self.ids.ids.iter().find(|own| listens(own)) {
@@ -329,7 +330,7 @@ impl World {
     }
 }
 
-/// Chooses an address: the usual port or another one, of the host or of no host.
+/// Chooses an address: `PORT` or another port, on the host's IP address or on an unknown one.
 fn address(flags: &impl Fn(u8) -> bool, input: &mut Input<'_>) -> SocketAddr {
     let port = if flags(0) {
         PORT

@@ -1,4 +1,4 @@
-//! Destroys and drops objects. Objects in use must not be destroyed.
+//! Destroys and drops objects. Destroying an object in use must fail.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::world::{Queue, World};
 use crate::input::Input;
 
 impl World {
-    /// Destroys a QP by a call, or drops it. After that its work requests may or may not complete.
+    /// Destroys a QP by a call, or drops it. Afterwards its work requests need not complete.
     pub(super) fn destroy_qp(&mut self, input: &mut Input<'_>) {
         let at = input.choice(self.queues.len());
         if at >= self.queues.len() {

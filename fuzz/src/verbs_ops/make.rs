@@ -1,8 +1,8 @@
-//! Creates objects, and checks the reason when a call is refused.
+//! Creates objects, and checks the error when a call is refused.
 //!
-//! Each kind of object has a limit. The program knows a lower bound of the number of objects. There
-//! may be more, because a dropped object can still be in use: a QP whose connection is closing, and
-//! the objects that this QP uses.
+//! Each kind of object has a limit. `World` knows only a lower bound of their number, because a
+//! dropped object can still be in use. Examples are a QP whose connection is closing and the
+//! objects that this QP uses.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use uwarp_verbs::{DeviceError, RegisterError, SrqAttr, WindowKind};
 use super::world::{CAPS, MAX_CQ, MAX_MR, MAX_PD, MAX_QP, MAX_SRQ, Queue, World};
 use crate::input::Input;
 
-/// Time after which every dropped object is gone. Each wait of a connection is shorter.
+/// Virtual time after which every dropped object is gone. All timeouts of a connection are shorter.
 const GONE_AFTER: Duration = Duration::from_secs(300);
-/// Most turns for this time to pass.
+/// Maximum number of turns to let this time pass.
 const ROUNDS: usize = 5_000;
 
-/// Counts the distinct numbers.
+/// Returns how many distinct numbers there are.
 fn count(numbers: impl Iterator<Item = u32>) -> usize {
     let mut numbers: Vec<u32> = numbers.collect();
     numbers.sort_unstable();
@@ -25,7 +25,7 @@ fn count(numbers: impl Iterator<Item = u32>) -> usize {
     numbers.len()
 }
 
-/// Returns true if the error is that this limit was reached.
+/// Returns true if the error reports that the limit `name` of `max` objects was reached.
 fn limit_of(error: &DeviceError, name: &str, max: usize) -> bool {
     match error {
         DeviceError::Limit { what, limit } => (*what, *limit as usize) == (name, max),
@@ -34,8 +34,8 @@ fn limit_of(error: &DeviceError, name: &str, max: usize) -> bool {
 }
 
 impl World {
-    /// Number of domains that certainly exist: those with a handle, and those with something in
-    /// them.
+    /// Returns the number of domains that certainly exist: those with a handle, and those that
+    /// contain an object.
     fn certain_pds(&self) -> usize {
         let held = self.pds.iter().map(|(number, _)| *number);
         let queues = self.queues.iter().map(|queue| queue.pd);
@@ -56,12 +56,12 @@ impl World {
         count(held.chain(used))
     }
 
-    /// Handles an error that a limit was reached. If the certain objects are fewer than that,
-    /// dropped objects must still be in use. Then the clock advances until they are gone, and
-    /// `again` must succeed.
+    /// Checks an error that reports a limit. If fewer than `max` objects certainly exist, dropped
+    /// ones must still be in use. Then advances the clock until they are gone, and calls `again`,
+    /// which must succeed.
     fn limited(&mut self, certain: usize, max: usize, again: impl FnOnce(&Self) -> bool) {
         assert!(certain <= max, "{certain} of {max}");
-        // Events keep their objects alive, and these are not counted here.
+        // Unacknowledged events keep objects alive that `certain` does not count.
         if certain == max || self.holds_events() {
             return;
         }
@@ -210,10 +210,10 @@ impl World {
         }
     }
 
-    /// Handles an error that there are too many STags. Regions and windows count together.
+    /// Checks an error that there are too many STags. Regions and windows share one limit.
     fn no_more_stags(&mut self, again: impl FnOnce() -> bool) {
         let certain = self.memory.stags();
-        // A region named in a request to invalidate may still have its STag.
+        // Otherwise the regions that are not certain may still have their STags.
         if self.memory.regions.len() + self.memory.windows.len() < MAX_MR {
             self.limited(certain, MAX_MR, |_| again());
         }

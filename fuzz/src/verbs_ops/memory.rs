@@ -1,4 +1,4 @@
-//! Registered regions inside larger buffers, and which of their bytes may change.
+//! Registered regions in larger buffers, and the check that only permitted bytes change.
 
 use std::sync::Arc;
 
@@ -10,28 +10,28 @@ use uwarp_verbs::{
 use super::world::MAX_MR;
 use crate::input::Input;
 
-/// Bytes before and after a region that are not registered.
+/// Number of unregistered bytes before and after a region in its buffer.
 const GUARD: usize = 64;
-/// Bytes of the longest region.
+/// Maximum length of a region in bytes.
 const LONGEST: usize = 1024;
 const UNTOUCHED: u8 = 0xC3;
 
-/// A region, and the buffer around it.
+/// A region and the buffer that contains it.
 pub(super) struct Region {
     pub(super) region: MemoryRegion,
     buffer: Arc<Buffer>,
-    /// Initial value of its bytes. Each region has another one.
+    /// Initial value of its bytes, a different one for each region.
     filled: u8,
     pub(super) pd: u32,
     /// The only QP that may use the region, if there is one.
     qp: Option<u32>,
     access: Access,
-    /// A request to invalidate named it, so its STag may be gone at any time.
+    /// True if a request to invalidate named it. Its STag may be gone at any time.
     doubtful: bool,
-    /// A bind of a window named the region.
+    /// True if a bind of a window named the region.
     shown: bool,
-    /// Bytes may have been placed into it: by a posted receive or Read, or by a Write that was
-    /// posted to a peer.
+    /// True if bytes may have been placed into it: by a posted receive or Read, or by a Write that
+    /// was posted to a peer.
     reached: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Memory {
     made: u8,
     pub(super) regions: Vec<Region>,
     pub(super) windows: Vec<(WindowKind, MemoryWindow)>,
-    /// Buffers that are no longer registered, with their bytes at that time.
+    /// Deregistered buffers, with their bytes at that time.
     retired: Vec<(Arc<Buffer>, Vec<u8>)>,
 }
 
@@ -52,7 +52,7 @@ fn octets(buffer: &Buffer) -> Vec<u8> {
     octets
 }
 
-/// Bytes of a new buffer, whose region holds `filled` everywhere.
+/// Returns the bytes of a new buffer, whose region holds `filled` everywhere.
 fn fresh(filled: u8, len: usize) -> Vec<u8> {
     let mut octets = vec![UNTOUCHED; len + 2 * GUARD];
     octets[GUARD..GUARD + len].fill(filled);
@@ -79,7 +79,8 @@ impl Region {
         self.access.contains(Access::LOCAL_WRITE) && (self.reached || self.shown)
     }
 
-    /// Returns true if an element of a work request is certainly invalid.
+    /// Returns true if an element of a work request is invalid for this region. `pd` and `qp` are
+    /// those of the poster.
     fn refuses(&self, sge: &Sge, write: bool, (pd, qp): (u32, u32)) -> bool {
         let start = sge.addr.checked_sub(self.region.addr());
         let end = start.and_then(|start| start.checked_add(sge.len.into()));
@@ -91,15 +92,15 @@ impl Region {
 }
 
 impl Memory {
-    /// Number of STags that certainly exist. A region named in a request to invalidate is not
-    /// counted.
+    /// Returns the number of STags that certainly exist. Regions named in a request to invalidate
+    /// are excluded.
     pub(super) fn stags(&self) -> usize {
         let certain = |region: &&Region| !region.doubtful;
         self.regions.iter().filter(certain).count() + self.windows.len()
     }
 
-    /// Registers a region for a domain, perhaps for one QP (given with its domain). Returns true if
-    /// it was refused because of the limit.
+    /// Registers a region for a domain, perhaps for one QP (given with its own domain). Checks the
+    /// error of a refusal. Returns true if it was the limit of regions.
     pub(super) fn register(
         &mut self,
         input: &mut Input<'_>,
@@ -160,7 +161,7 @@ impl Memory {
         false
     }
 
-    /// Creates an element that is usually valid.
+    /// Creates a scatter/gather element, which is usually valid.
     pub(super) fn sge(&self, input: &mut Input<'_>) -> Sge {
         let (choice, offset, len) = (input.u8(), input.u16(), input.u16());
         match self
@@ -180,7 +181,7 @@ impl Memory {
         }
     }
 
-    /// Chooses the address and rkey for a request to a peer.
+    /// Chooses the remote address and the rkey of a request.
     pub(super) fn remote(&self, input: &mut Input<'_>) -> (u64, u32) {
         let (choice, offset) = (input.u8(), input.u16());
         let at = usize::from(choice);
@@ -205,8 +206,8 @@ impl Memory {
         }
     }
 
-    /// Creates a bind of some window to some region. Returns the window's index, its next rkey and
-    /// the bind.
+    /// Creates a bind of a window to a region. Returns the window's index, its next rkey and the
+    /// bind.
     pub(super) fn bind(
         &mut self,
         input: &mut Input<'_>,
@@ -225,8 +226,8 @@ impl Memory {
         Some((window, inc_rkey(own.rkey()), bind.zero_based()))
     }
 
-    /// Checks the result for the elements of a work request. `said` is `None` if the request was
-    /// accepted.
+    /// Checks that a work request was refused exactly if an element is invalid. `said` is the
+    /// fault, or `None` if the request was accepted.
     pub(super) fn judge(
         &self,
         sges: &[Sge],
@@ -278,7 +279,8 @@ impl Memory {
         }
     }
 
-    /// Ends a region by a call, which may be refused, or by a drop.
+    /// Drops a region or deregisters it by a call. Checks the error if the call is refused; only a
+    /// region of a QP that `sends` may be busy.
     pub(super) fn deregister(&mut self, at: usize, drop: bool, sends: bool) {
         let ended = self.regions.swap_remove(at);
         ended.check();
@@ -299,7 +301,7 @@ impl Memory {
         self.retired.push((ended.buffer, now));
     }
 
-    /// Checks that no bytes changed which must not.
+    /// Checks that only permitted bytes have changed.
     pub(super) fn check(&self) {
         self.regions.iter().for_each(Region::check);
         for (buffer, then) in &self.retired {

@@ -1,11 +1,11 @@
-//! A program that calls the verbs in any order, in any state and with any arguments. Its device is
-//! connected to itself over TCP in memory.
+//! A program that calls the verbs in any order, in any state and with any arguments. Its device
+//! connects to itself over TCP in memory.
 //!
-//! * A refused call has a true reason.
+//! * The error of a refused call is justified.
 //! * An accepted work request completes once, in order, in its own queue and with its own number.
 //! * Objects in use are not destroyed.
 //! * Bytes outside registered memory, or without write access, do not change.
-//! * At the end nothing is left.
+//! * At the end no object is left.
 
 mod change;
 mod cm;
@@ -21,11 +21,12 @@ use uwarp_verbs::QpState;
 use crate::input::Input;
 use world::World;
 
-/// Most calls in one input.
+/// Maximum number of calls in one input.
 const MAX_STEPS: usize = 160;
 
-/// Input: calls. Each has its number, a flag (bit 5) to let all of its effects happen before the
-/// next call, and its arguments. The rest is the order in which everything is dropped.
+/// Runs the calls of one input. A byte holds the call's number and a flag (bit 5) to let all of its
+/// effects happen before the next call. The arguments follow. The rest of the input is the order in
+/// which everything is dropped.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut world = World::new();
@@ -98,7 +99,8 @@ impl World {
         }
     }
 
-    /// Creates a domain, a CQ and two connected QPs, and registers a region with all rights.
+    /// Creates two connected QPs and a region with all rights. Creates a domain and a CQ first if
+    /// there are none.
     fn begin(&mut self, input: &mut Input<'_>) {
         if self.pds.is_empty() {
             self.alloc_pd();
@@ -107,11 +109,11 @@ impl World {
             self.create_cq(&mut Input::new(&[]));
         }
         let before = self.queues.len();
-        // Uses an SRQ, if there is one.
+        // The QPs use an SRQ if the input chooses one.
         let choices = [0, 0, 0, input.u8()];
         self.create_qp(&mut Input::new(&choices));
         self.create_qp(&mut Input::new(&choices));
-        // All rights, at its own address.
+        // A region of 512 bytes with all rights, at the address of its buffer.
         self.register(&mut Input::new(&[0, 15, 2, 0, 31, 0]));
         if self.queues.len() == before + 2 {
             self.join(before, before + 1);

@@ -1,4 +1,4 @@
-//! Posts work requests with arbitrary flags and elements, and checks the reason of each refusal.
+//! Posts work requests with arbitrary flags and elements, and checks the results.
 
 use uwarp_verbs::{Access, PostErrorKind, QpState, RecvWr, RemoteBuffer, SendWr, Sge};
 
@@ -18,7 +18,8 @@ struct Form {
 }
 
 impl Form {
-    /// Checks the result of a post. `said` is `None` if the request was accepted.
+    /// Checks that a request was accepted exactly if it is valid, and that the error is justified.
+    /// `said` is `None` if it was accepted.
     fn judge(&self, ord: Option<u16>, said: Option<PostErrorKind>) {
         let octets: u64 = self.sges.iter().map(|sge| u64::from(sge.len)).sum();
         let too_many = self.sges.len() > CAPS.max_send_sge as usize;
@@ -91,7 +92,7 @@ impl World {
         (0..count).map(|_| self.memory.sge(input)).collect()
     }
 
-    /// Posts a request to a send queue.
+    /// Posts a request to a send queue and checks the result.
     pub(super) fn send(&mut self, input: &mut Input<'_>) {
         let at = input.choice(self.queues.len());
         if self.queues.is_empty() {
@@ -153,7 +154,7 @@ impl World {
         }
     }
 
-    /// Domain and number of the QP at the other end.
+    /// Returns the domain and the number of the QP at the other end, if that QP is known.
     fn other_end(&self, at: usize) -> Option<(u32, u32)> {
         let ours = self.queues[at].qp.connection()?;
         let faces = |queue: &&Queue| {
@@ -214,7 +215,7 @@ impl World {
         said.is_ok()
     }
 
-    /// Posts a receive to a QP or to an SRQ.
+    /// Posts a receive to a QP or to an SRQ, and checks the result.
     pub(super) fn receive(&mut self, input: &mut Input<'_>) {
         let (choice, sges) = (usize::from(input.u8()), self.sges(input));
         let id = self.work.number();
@@ -230,7 +231,7 @@ impl World {
             let depth = CAPS.max_recv_wr as usize;
             (Owner::Recv(queue.num), (queue.pd, queue.num), said, depth)
         } else if let Some((num, srq)) = self.srqs.get(at - self.queues.len()) {
-            // A receive of an SRQ is for no particular QP.
+            // A receive of an SRQ belongs to no QP. No QP has number 0.
             let pd = self.srq_pds[num];
             let depth = srq.query().max_wr as usize;
             (Owner::Srq(*num), (pd, 0), srq.post_recv(&wr), depth)
@@ -266,7 +267,7 @@ impl World {
         }
     }
 
-    /// Binds a window of any kind, by a call or by a work request.
+    /// Binds a window of any kind, by a call or by a work request, and checks the result.
     pub(super) fn bind(&mut self, input: &mut Input<'_>) {
         let at = input.choice(self.queues.len());
         let by_call = input.u8() & 1 == 1;

@@ -1,4 +1,4 @@
-//! Open work requests, and the completions that may come.
+//! Open work requests, and the check of their completions.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) enum Owner {
 struct Open {
     owner: Owner,
     signaled: bool,
-    /// Its QP, SRQ or CQ is gone or has lost completions, so it may or may not complete.
+    /// True if its queue or its CQ is gone or has lost completions. It need not complete.
     gone: bool,
 }
 
@@ -48,7 +48,7 @@ impl Work {
         assert!(self.open.insert(wr_id, open).is_none());
     }
 
-    /// Upper bound of the open work requests in a queue.
+    /// Returns an upper bound of the number of open work requests in a queue.
     pub(super) fn count(&self, owner: Owner) -> usize {
         self.open
             .values()
@@ -56,14 +56,16 @@ impl Work {
             .count()
     }
 
-    /// Number of completions still due from a queue. As many of its slots are certainly in use.
+    /// Returns the number of completions still due from a queue. At least as many of its slots are
+    /// in use.
     pub(super) fn owed(&self, owner: Owner) -> usize {
         let open = self.open.values();
         open.filter(|open| open.owner == owner && open.signaled && !open.gone)
             .count()
     }
 
-    /// Counts the work requests in a queue that are certainly open, and those that may be.
+    /// Returns two counts for a queue: work requests that are certainly open, and those that may be
+    /// open.
     pub(super) fn certain(&self, owner: Owner) -> (usize, usize) {
         let of = |gone| {
             let open = self.open.values();
@@ -73,7 +75,8 @@ impl Work {
         (of(false), of(true))
     }
 
-    /// Records that the queue, or some of its completions, are gone.
+    /// Records that a queue or some of its completions are lost. Its open requests need not
+    /// complete.
     pub(super) fn give_up(&mut self, owner: Owner) {
         self.open
             .values_mut()
@@ -81,7 +84,8 @@ impl Work {
             .for_each(|open| open.gone = true);
     }
 
-    /// Checks a completion. `srq` is the SRQ of its QP, if the QP is known.
+    /// Checks a completion. `srq` is `None` if the QP is not known; otherwise it is the SRQ of the
+    /// QP, if there is one.
     pub(super) fn completed(&mut self, completion: &Completion, srq: Option<Option<u32>>) {
         let Completion { wr_id, qp_num, .. } = *completion;
         let Some(done) = self.open.remove(&wr_id) else {
@@ -101,8 +105,8 @@ impl Work {
             done.signaled || completion.status != Status::Success,
             "unsignaled: {completion:?}"
         );
-        // Completions are in posting order. An earlier request has completed, or was unsignaled and
-        // succeeded.
+        // Completions are in posting order. So each earlier request has completed, or was
+        // unsignaled and succeeded.
         self.open.retain(|number, open| {
             if *number > wr_id || open.owner != done.owner {
                 return true;
@@ -115,8 +119,8 @@ impl Work {
         });
     }
 
-    /// Checks a queue that has ended and whose completions were all polled: no signaled request is
-    /// still open. An unsignaled one keeps its slot until a later one completes.
+    /// Checks a queue in Error whose completions were all polled: no signaled request is still
+    /// open. An unsignaled one keeps its slot until a later one completes.
     pub(super) fn ended(&self, owner: Owner) {
         for (number, open) in &self.open {
             assert!(

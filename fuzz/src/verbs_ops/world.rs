@@ -1,5 +1,5 @@
-//! A device connected to itself, the objects that the program has created on it, and the check that
-//! all of them are gone at the end.
+//! A device connected to itself, and all objects that the program has created on it. Checks at the
+//! end that none is left.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,16 +18,20 @@ use super::work::{Owner, Work};
 use crate::input::Input;
 use crate::live::{HandClock, settle};
 
-/// Limits for each kind of object.
+/// Limit of protection domains.
 pub(super) const MAX_PD: usize = 3;
+/// Limit of CQs.
 pub(super) const MAX_CQ: usize = 4;
+/// Limit of QPs.
 pub(super) const MAX_QP: usize = 6;
+/// Limit of SRQs.
 pub(super) const MAX_SRQ: usize = 2;
+/// Limit of memory regions and windows together.
 pub(super) const MAX_MR: usize = 8;
 /// The only address of the host.
 pub(super) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-/// Most rounds until everything has ended. The clock advances in each, because closing connections
-/// wait for their timers.
+/// Maximum number of rounds in which everything must end. Each round advances the clock, because
+/// closing connections wait for their timers.
 const ROUNDS: usize = 200;
 
 pub(super) const CAPS: QpCaps = QpCaps::new()
@@ -37,7 +41,7 @@ pub(super) const CAPS: QpCaps = QpCaps::new()
     .max_recv_sge(2)
     .max_inline_data(32);
 
-/// A network without other hosts.
+/// Carrier of a network without other hosts.
 struct Alone;
 
 impl Carrier for Alone {
@@ -48,7 +52,7 @@ impl Carrier for Alone {
     }
 }
 
-/// A QP, and the objects that it uses.
+/// A QP, and the numbers of the objects that it uses.
 pub(super) struct Queue {
     pub(super) qp: Qp,
     pub(super) num: u32,
@@ -58,7 +62,7 @@ pub(super) struct Queue {
     pub(super) srq: Option<u32>,
 }
 
-/// A device, and all handles of its program.
+/// A device, and all handles that the program holds.
 pub(super) struct World {
     pub(super) clock: Arc<HandClock>,
     /// Time at which the device was opened.
@@ -69,16 +73,16 @@ pub(super) struct World {
     pub(super) cqs: Vec<Cq>,
     pub(super) queues: Vec<Queue>,
     pub(super) srqs: Vec<(u32, Srq)>,
-    /// Domain of each SRQ.
+    /// Number of each SRQ's domain, by SRQ number.
     pub(super) srq_pds: BTreeMap<u32, u32>,
     pub(super) memory: Memory,
     pub(super) channel: EventChannel,
     pub(super) ids: Ids,
-    /// Asynchronous events that are not acknowledged.
+    /// Asynchronous events that the program has not acknowledged.
     pub(super) held: Vec<UnackedEvent>,
     pub(super) work: Work,
     pub(super) pd_numbers: u32,
-    /// Something was dropped or destroyed, and may still exist.
+    /// True if something was dropped or destroyed. Such an object may still exist.
     pub(super) dropped: bool,
 }
 
@@ -127,8 +131,8 @@ impl World {
         }
     }
 
-    /// Runs the device at the current time, and with `time` up to its next event. Returns true if
-    /// it has a next event.
+    /// Runs the device at the current time. With `time`, also advances the clock to its next timer
+    /// and runs it again. Returns true if there was a timer.
     pub(super) fn progress(&mut self, time: bool) -> bool {
         let due = settle(&self.device, &self.clock);
         if let Some(due) = due.filter(|_| time) {
@@ -143,8 +147,8 @@ impl World {
         !self.held.is_empty() || self.ids.holds_events()
     }
 
-    /// Records that a CQ, or some of its completions, are lost. Requests that should complete there
-    /// may not.
+    /// Records that a CQ or some of its completions are lost. Requests that complete there need not
+    /// complete any more.
     pub(super) fn lose(&mut self, cq: u32) {
         for queue in &self.queues {
             if queue.send_cq == cq {
@@ -159,7 +163,7 @@ impl World {
         }
     }
 
-    /// Polls all completions of a CQ.
+    /// Polls and checks all completions of a CQ.
     pub(super) fn poll(&mut self, at: usize) {
         let Some(cq) = self.cqs.get(at).cloned() else {
             return;
@@ -190,7 +194,7 @@ impl World {
         }
     }
 
-    /// Reads the next asynchronous event. With `hold` it stays unacknowledged for a while.
+    /// Reads and checks the next asynchronous event. With `hold`, leaves it unacknowledged.
     pub(super) fn event(&mut self, hold: bool) {
         let Some(event) = self.device.get_event(Some(Duration::ZERO)) else {
             return;
@@ -209,8 +213,8 @@ impl World {
         }
     }
 
-    /// Ends every connection. Then everything posted must have completed, and memory must be as
-    /// expected.
+    /// Moves every QP to Error. Then checks that everything posted has completed and that memory is
+    /// as expected.
     pub(super) fn quiesce(&mut self) {
         for queue in &self.queues {
             let over = QpModify::new().state(QpState::Error);
@@ -231,7 +235,7 @@ impl World {
             self.work.ended(Owner::Recv(queue.num));
         }
         for (num, srq) in &self.srqs {
-            // No QP takes receives from it any more.
+            // Its QPs are in Error, so none takes receives from it.
             let (sure, unsure) = self.work.certain(Owner::Srq(*num));
             let posted = srq.posted();
             assert!(
@@ -317,7 +321,7 @@ impl World {
         drop((pds, cqs, qps, srqs, regions));
     }
 
-    /// Returns an address of the host.
+    /// Returns the address of the host with this port.
     pub(super) fn address(port: u16) -> SocketAddr {
         SocketAddr::new(HOST, port)
     }

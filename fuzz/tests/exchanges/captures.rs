@@ -1,4 +1,5 @@
-//! Captures of the stack without timestamps, and choices for the captures of the model.
+//! Seeds from captures of the stack, without timestamps, and from choices for captures of the
+//! model.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -88,7 +89,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         ]);
     }
     seeds.push(old);
-    // Files of the model: both byte orders, all kinds of blocks.
+    // Choices for files of the model: both byte orders, all kinds of blocks.
     for big in [0, 1] {
         let mut seed = Seed::new().u8(big).u8(1).u8(1).u8(0).u8(2).u8(0).u8(1);
         for kind in [4, 5, 3, 6] {

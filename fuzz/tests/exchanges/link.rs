@@ -1,4 +1,4 @@
-//! Events on the link between two hosts.
+//! Seeds with events on the link between two hosts.
 
 use uwarp_fuzz::input::Seed;
 
@@ -6,24 +6,24 @@ fn step(seed: Seed, from: u8, what: u8) -> Seed {
     seed.u8(what << 1 | from)
 }
 
-/// Delivers the packets of both hosts, twice.
+/// Appends steps that deliver the packets of both hosts twice.
 fn carry(seed: Seed) -> Seed {
     [0, 1, 0, 1]
         .into_iter()
         .fold(seed, |seed, from| step(seed, from, 0).u8(15))
 }
 
-/// Posts a receive of the other host and a work request of `from`: 4 is a Send, 5 a Write, 6 a Read
-/// and 7 a FetchAdd.
+/// Appends steps that post a receive at the other host and a work request of `from`: 4 is a Send, 5
+/// a Write, 6 a Read and 7 a FetchAdd.
 fn post(seed: Seed, from: u8, kind: u8) -> Seed {
     step(step(seed, from ^ 1, 11), from, 8 + kind)
         .u16(1900)
         .u16(77)
 }
 
-/// Creates the seeds of `smoltcp_link`: every operation of both hosts over a link that is good,
-/// loses, duplicates or delays; damage in every header; resets, SYNs, windows and bytes of a third
-/// host.
+/// Creates the seeds of `smoltcp_link`. They have every operation of both hosts over a link that is
+/// good, loses, duplicates or delays. Others have damage in every header, or a third host that
+/// sends resets, SYNs, windows and bytes.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for fault in [0, 3, 4, 5] {
@@ -45,7 +45,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let seed = step(post(Seed::new(), 0, 5), 0, 7).u8(0).u16(at).u8(4);
         seeds.push(carry(post(carry(seed), 1, 4)).done());
     }
-    // A third host sends RST, SYN, FIN, an ACK of the future, a closed window, bytes and options.
+    // A third host sends RST, SYN, FIN, an ACK of bytes that were not sent yet, a closed window,
+    // bytes and options.
     let flags = |flags: u8| Seed::new().u8(4).u8(flags).done();
     let strange = [
         flags(0x04),
@@ -70,10 +71,10 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             seeds.push(carry(post(carry(seed), from, 5)).done());
         }
     }
-    // Packets of no connection.
+    // Packets that belong to no connection.
     let seed = step(carry(Seed::new()), 0, 8).slice(&[0x45; 60]);
     seeds.push(step(seed, 1, 8).slice(&[0x60; 50]).done());
-    // The same over an Ethernet.
+    // Every third of these seeds again, over Ethernet.
     let framed = |mut seed: Vec<u8>| {
         seed[0] |= 0x80;
         seed
@@ -83,7 +84,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Creates address and echo requests of an honest host, then false claims and reports.
+/// Creates seeds with address and echo requests from an honest host, then with false claims and
+/// reports.
 fn frames() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for from in [0, 1] {
@@ -98,8 +100,8 @@ fn frames() -> Vec<Vec<u8>> {
             seeds.push(carry(post(carry(seed), from ^ 1, 6)).done());
         }
         let seed = |what: u8| step(post(carry(Seed::new()), from, 5), from, 10).u8(what);
-        // ARP: the other host is at the third host's MAC address, or at the broadcast address; or
-        // our host is at the third host's MAC address.
+        // ARP claims: the other host is at the third host's MAC address, or at the broadcast
+        // address; or the receiving host itself is at the third host's MAC address.
         for claim in [
             [0, 2, 1, 1, 2],
             [0, 2, 1, 1, 1],

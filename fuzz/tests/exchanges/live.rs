@@ -1,8 +1,10 @@
-//! Behaviour of the peers of a live device.
+//! Seeds for live devices: messages of a hostile peer, and steps of two ends that obey the
+//! protocol.
 
 use uwarp_fuzz::input::Seed;
 
-/// Adds a valid message: its opcode, its place, and the bytes that `craft` reads for its payload.
+/// Appends a valid message: its opcode, its place, and the bytes that `craft` reads for its
+/// payload.
 fn message(
     seed: Seed,
     opcode: u8,
@@ -10,7 +12,7 @@ fn message(
     place: u16,
     payload: impl FnOnce(Seed) -> Seed,
 ) -> Seed {
-    // It arrives in one piece.
+    // The last number is a cut at 0: the message arrives in one piece.
     payload(seed.u8(8).u8(opcode).u8(0).u8(region).u16(place)).u16(0)
 }
 
@@ -28,7 +30,7 @@ pub(crate) fn hostile() -> Vec<Vec<u8>> {
             .u16(64)
             .u8(0)
             .u16(0);
-        // Our Read of 200 bytes with its response, and our FetchAdd with its response.
+        // The device's Read of 200 bytes with its response, and its FetchAdd with its response.
         seed = seed.u8(3).u16(200).u8(0).u8(3).u16(9).u8(1);
         seed = message(seed, 2, 0, 0, |seed| seed.slice(&[1; 60]));
         seed = message(seed, 11, 0, 0, |seed| seed.u64(0x0102_0304_0506_0708));
@@ -42,7 +44,7 @@ pub(crate) fn hostile() -> Vec<Vec<u8>> {
         seed = message(seed, 1, 0, 0x0008, |seed| seed.u32(9).u16(100));
         seed = message(seed, 8, 0, 0, |seed| seed.u64(5));
         seed = message(seed, 4, 0, 0, |seed| seed.slice(&[]));
-        // The region was invalidated.
+        // The region was invalidated, so this Write is an error.
         seed = message(seed, 0, 0, 0, |seed| seed.slice(&[7; 9]));
         seeds.push(seed.done());
     }
@@ -72,13 +74,13 @@ pub(crate) fn hostile() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Creates the ways in which a conversation ends.
+/// Creates seeds with further ways in which a conversation ends.
 fn ended() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     // The peer closes at once, or while a receive is posted.
     seeds.push(Seed::new().u8(1).done());
     seeds.push(Seed::new().u8(3).u8(0).u16(64).done());
-    // The STag has another key.
+    // A Write whose STag has a wrong key.
     let key = Seed::new().u8(1).u8(8).u8(0).u8(2).u8(0).u16(0);
     seeds.push(key.slice(&[7; 9]).u16(0).done());
     // A damaged byte, then a Terminate Message.
@@ -143,8 +145,8 @@ pub(crate) fn pair() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Creates exchanges with a Read and a Write of both sides in flight, and then each fault: broken
-/// off, closed, reset, disconnected, aborted, terminated, a held direction, a later clock.
+/// Creates seeds with a Read and a Write of both sides in flight when a fault follows: cut off,
+/// closed, reset, disconnected, aborted, terminated, a held direction, a later clock.
 fn broken() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for fault in 0..8 {

@@ -1,4 +1,4 @@
-//! A conversation between two streams.
+//! Seeds from a conversation between two streams.
 
 use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
 use uwarp_fuzz::input::Seed;
@@ -59,7 +59,7 @@ const SWAP: AtomicOp = AtomicOp::CompareSwap {
     swap_mask: 0xFF,
 };
 
-/// Segments of every message that a peer sends, addressed to the memory of the model.
+/// Returns the segments of every message that a peer sends, addressed to the memory of the model.
 pub(crate) fn conversation(mulpdu: usize) -> Vec<Vec<u8>> {
     let mut peer = stream();
     let mut all = ulpdus(peer.begin_send(SendKind::default(), 450), mulpdu);
@@ -77,7 +77,7 @@ pub(crate) fn conversation(mulpdu: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// The last Send of a conversation, which invalidates an STag.
+/// Returns the last Send of a conversation, which invalidates an STag.
 fn invalidating() -> Vec<u8> {
     let mut peer = stream();
     let _ = (
@@ -91,10 +91,10 @@ fn invalidating() -> Vec<u8> {
     ulpdus(peer.begin_send(kind, 9), 128).remove(0)
 }
 
-/// Responses of a peer to a Read and an atomic operation of the target's stream.
+/// Returns the responses of a peer to a Read and an atomic operation of the target's stream.
 fn answers(mulpdu: usize) -> Vec<Vec<u8>> {
     let (mut asking, mut peer) = (stream(), stream());
-    // The same arguments that `send` of the target uses.
+    // The target's `send` builds its Read with the same arguments.
     let read = ReadRequestHeader {
         sink_stag: STag(0x101 ^ 0x55),
         sink_to: TaggedOffset(48),
@@ -122,7 +122,8 @@ fn answers(mulpdu: usize) -> Vec<Vec<u8>> {
     answers
 }
 
-/// The conversation as it arrives, with receives, requests and responses in between.
+/// Creates the seeds of `rdmap_message`: the conversation as it arrives, with receives, requests
+/// and responses in between.
 pub(crate) fn received() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for mulpdu in [128, 400, 1500] {
@@ -158,7 +159,8 @@ fn terminate(error: &StreamError) -> OutMessage {
     stream().begin_terminate(&message).unwrap()
 }
 
-/// Terminate Headers for an error of each kind, and two in the layout of Linux siw.
+/// Creates the seeds of `rdmap_terminate`: headers for an error of each kind, and three in the
+/// layout of Linux siw.
 pub(crate) fn terminates() -> Vec<Vec<u8>> {
     let request = ulpdus(stream().begin_read(READ).unwrap(), 128).remove(0);
     let write = ulpdus(stream().begin_write(STag(1), TaggedOffset(2), 30), 128).remove(0);
@@ -177,7 +179,8 @@ pub(crate) fn terminates() -> Vec<Vec<u8>> {
         let len = message.emit(&mut octets);
         seeds.push(octets[..len].to_vec());
     }
-    // Layer and type are swapped, and M, D and R are the low bits of the byte.
+    // In siw's layout, layer and type are swapped, and flags M, D and R are the low bits of their
+    // byte.
     seeds.push(vec![0x02, 2, 0, 0]);
     let mut siw = vec![0x10, 1, 7, 0, 0, 28];
     siw.extend_from_slice(&request);
@@ -188,13 +191,13 @@ pub(crate) fn terminates() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Segments near the edges of regions, in the format of `ddp_placement`.
+/// Creates the seeds of `ddp_placement`: segments near the edges of regions.
 pub(crate) fn placed() -> Vec<Vec<u8>> {
     let payload = [0x11; 64];
     let mut seeds = Vec::new();
     for region in 0..7 {
         for offset in [0_u16, 0x4040, 0x4041, 0xC001] {
-            // A Write there, a Send, and our Read with its response.
+            // A Write there, a Send, and the stream's own Read with its response.
             let mut seed = Seed::new()
                 .u8(3)
                 .u8(0)

@@ -1,4 +1,4 @@
-//! Exchanges of the stack, as inputs of the targets.
+//! Seeds of each target, made from exchanges of the stack.
 
 mod captures;
 mod link;
@@ -34,12 +34,13 @@ pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// The headers, and some bytes for the rest of the input.
+/// Returns the start of a ULPDU: its headers, and some bytes for the rest of the input.
 fn head(ulpdu: &[u8]) -> Vec<u8> {
     ulpdu[..ulpdu.len().min(90)].to_vec()
 }
 
-/// The conversation in FPDUs.
+/// Creates streams of the conversation in FPDUs. Each is kept whole, and once more with a damaged
+/// and incomplete end.
 fn framed() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (flags, mulpdu) in [(0, 128), (1, 300), (2, 500), (3, 128), (3, 1500)] {
@@ -62,7 +63,8 @@ fn framed() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The ULPDUs of the conversation. Bit 2 of the flags, set in the last three, damages a byte.
+/// Creates seeds with the ULPDUs of the conversation. Bit 2 of the flags, set in the last three,
+/// damages a byte.
 fn sealed() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (flags, mulpdu) in [
@@ -80,7 +82,7 @@ fn sealed() -> Vec<Vec<u8>> {
         }
         seeds.push(seed.done());
     }
-    // Padded to the longest ULPDU, and one byte more.
+    // A ULPDU padded to the maximum length, and one with a byte more.
     let longest = Seed::new().u8(8 | 3).slice(&[]).u32(0).u8(0);
     seeds.push(
         longest

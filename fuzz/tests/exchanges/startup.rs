@@ -1,18 +1,18 @@
-//! MPA startup between our initiator and our responder.
+//! Seeds from MPA startup between an initiator and a responder of the stack.
 
 use uwarp_fuzz::input::Seed;
 use uwarp_mpa::{
     Accept, Initiator, InitiatorConfig, Model, Responder, ResponderConfig, Revision, RtrKinds,
 };
 
-/// Configurations of both roles, in the format of `mpa_startup`.
+/// Appends the configurations of both roles, in the format of `mpa_startup`.
 fn configured(flags: u8) -> Seed {
     let initiator = Seed::new().u8(flags).u16(4).u16(8).u16(32).u16(5);
     let responder = initiator.u8(0b0011_1011).u16(16);
     responder.u16(4).u16(6).slice(&[1, 16, 3])
 }
 
-/// Requests and Replies, for both roles.
+/// Creates the seeds of `mpa_startup`: Requests, Replies and rejections, for both roles.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for revision in [Revision::One, Revision::Two] {

@@ -1,4 +1,4 @@
-//! Sequences of calls that programs make.
+//! Seeds with sequences of calls that programs make.
 
 use uwarp_fuzz::input::Seed;
 
@@ -54,8 +54,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         }
         seeds.push(seed.done());
     }
-    // Disconnect, abort, reset, and modify by both sets of names, with work of all kinds before and
-    // after.
+    // Disconnect, abort, reset, and Modify QP by both sets of names, with work of all kinds before
+    // and after.
     for how in 0..8 {
         for to in 0..7 {
             let mut seed = receive(connected(Seed::new()), 1);
@@ -94,8 +94,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Regions of another domain, for another QP, and with each single right, for requests of every
-/// kind from both sides.
+/// Creates seeds with regions of another domain, for another QP, and with each single right.
+/// Requests of several kinds use them.
 fn regions() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for access in [1, 3, 5, 9] {
@@ -122,7 +122,7 @@ fn regions() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Windows of all kinds, bound and used. The region cannot be deregistered meanwhile.
+/// Binds and uses windows of all kinds. The region cannot be deregistered meanwhile.
 fn windows() -> Vec<u8> {
     let mut seed = connected(Seed::new());
     for kind in 0..3 {
@@ -145,7 +145,7 @@ fn windows() -> Vec<u8> {
     seed.u8(6).u8(0).u8(1).done()
 }
 
-/// QPs with a shared receive queue, its limit and its size.
+/// Uses QPs with a shared receive queue, and modifies its limit and its size.
 fn shared() -> Vec<u8> {
     let mut seed = Seed::new().u8(0).u8(1).u8(0).u8(3).u8(0).u8(10);
     seed = seed.u8(SETTLE | 30).u8(4).u8(0);
@@ -159,7 +159,7 @@ fn shared() -> Vec<u8> {
     poll(seed).u8(29).u8(0).u8(10).u8(0).u8(1).done()
 }
 
-/// A connection made call by call, rejected once and accepted once, then ended. Some events are
+/// Makes a connection call by call. It is rejected once, accepted once, then ended. Some events are
 /// acknowledged late.
 fn by_hand() -> Vec<u8> {
     let call = |seed: Seed, call: u8, id: u8, flags: u8| {
