@@ -6,9 +6,9 @@ use uwarp_verbs::{RemoteBuffer, SendWr, Sge};
 /// An atomic operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Atomic {
-    /// Masked FetchAdd. Every 1 in `mask` is the most significant bit of a field.
+    /// Masked FetchAdd. A 1 in `mask` marks the most significant bit of a field; it does not carry.
     Add { add: u64, mask: u64 },
-    /// Masked CmpSwap: operands `compare` and `swap`, each with its mask.
+    /// Masked CmpSwap. `compare` and `swap` each hold an operand and its mask.
     Swap { compare: [u64; 2], swap: [u64; 2] },
 }
 
@@ -35,7 +35,7 @@ impl Atomic {
         }
     }
 
-    /// Work request for this operation on the word at `to`.
+    /// Returns the work request for this operation on the word at `to`.
     pub(crate) fn request(self, wr_id: u64, sink: &[Sge], to: u64, rkey: u32) -> SendWr<'_> {
         match self {
             Atomic::Add { add, mask } => {
@@ -50,7 +50,7 @@ impl Atomic {
         }
     }
 
-    /// New value of a word that holds `word`.
+    /// Returns the new value of a word that holds `word`.
     pub(crate) fn on(self, word: u64) -> u64 {
         match self {
             Atomic::Add { add, mask } => {

@@ -8,8 +8,8 @@ use uwarp_verbs::llp::smol::Clock;
 
 /// Virtual time of one run. It begins at 0.
 pub(crate) struct VirtualClock {
-    /// An `Instant` cannot be constructed, so time starts at a real one, which has no other
-    /// meaning.
+    /// Real time at creation, because an `Instant` cannot be constructed. The run depends only on
+    /// differences from it.
     start: Instant,
     nanos: AtomicU64,
 }
@@ -28,7 +28,7 @@ impl VirtualClock {
         })
     }
 
-    /// Time since the beginning of the run.
+    /// Returns the time since the beginning of the run.
     pub(crate) fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Damage to bytes on their way.
+//! Damage to bytes in transit.
 
 use fastrand::Rng;
 
@@ -11,10 +11,10 @@ pub(crate) enum Damage {
     Bit,
     /// Flips a few bits anywhere.
     Bits,
-    /// Flips bits within a run of at most 32, including its first and last. A 32-bit CRC detects
-    /// every such burst.
+    /// Flips bits in a run of at most 32. The first and the last bit of the run are always flipped.
+    /// A 32-bit CRC detects every such burst.
     Burst,
-    /// The same for a run of more than 32 bits.
+    /// Flips bits in the same way in a run of more than 32 bits.
     LongBurst,
     /// Swaps two bytes.
     Octets,
@@ -22,8 +22,8 @@ pub(crate) enum Damage {
     Words,
     /// Swaps two 32-bit words.
     LongWords,
-    /// Overwrites bytes with those of another place, or with zeros, as from memory that was not
-    /// written in time.
+    /// Overwrites bytes with those from another place or with zeros, as if they were read from
+    /// memory too early.
     Stale,
     /// Overwrites the first two bytes, which may be the length of an FPDU.
     Length,
@@ -42,7 +42,8 @@ impl Damage {
         Damage::Length,
     ];
 
-    /// Damages `octets`, which must not be empty, so that they differ from before.
+    /// Applies a random kind of damage to `octets`, which must not be empty. The result always
+    /// differs from before. Returns the kind.
     pub(crate) fn any(random: &mut Rng, octets: &mut [u8]) -> Damage {
         let damage = Damage::ALL[random.usize(0..Damage::ALL.len())];
         let before = octets.to_vec();
@@ -50,7 +51,7 @@ impl Damage {
         if *octets != *before {
             return damage;
         }
-        // The swapped parts were equal, or there were too few bytes.
+        // The swapped or copied parts were equal, or there were too few bytes.
         Damage::Bit.apply(random, octets);
         Damage::Bit
     }
@@ -99,7 +100,7 @@ fn burst(random: &mut Rng, octets: &mut [u8], long: std::ops::RangeInclusive<usi
     }
 }
 
-/// Swaps two of the words of `size` bytes.
+/// Swaps two words of `size` bytes.
 fn swap(random: &mut Rng, octets: &mut [u8], size: usize) {
     let words = octets.len() / size;
     if words < 2 {
@@ -111,10 +112,10 @@ fn swap(random: &mut Rng, octets: &mut [u8], size: usize) {
     }
 }
 
-/// Damages a packet so that its checksum or its length shows it.
+/// Damages a packet so that its checksum or its length is wrong.
 pub(crate) fn seen(random: &mut Rng, octets: &mut Vec<u8>) {
-    // The IP header stays intact: with other addresses a real switch would not deliver the packet
-    // here.
+    // The IP header stays intact. With other addresses a real switch would not deliver the packet
+    // to this host.
     let header = packet::ip_len(octets).unwrap_or_default();
     let before = octets.clone();
     match random.u8(0..8) {
@@ -127,15 +128,15 @@ pub(crate) fn seen(random: &mut Rng, octets: &mut Vec<u8>) {
             Damage::any(random, &mut octets[header..]);
         }
     }
-    // The 16-bit checksum misses words that were swapped.
+    // The 16-bit checksum does not detect swapped words.
     if packet::is_right(octets) {
         octets.clone_from(&before);
         Damage::Bit.apply(random, &mut octets[header..]);
     }
 }
 
-/// Change that a middlebox makes to one direction of a connection: at one place it removes or
-/// inserts bytes. It renumbers all later segments, so that TCP does not notice.
+/// Change that a middlebox makes to one direction of a connection: it removes or inserts bytes at
+/// one place. It renumbers all later segments, so that TCP does not detect the change.
 #[derive(Clone, Debug)]
 pub(crate) struct Rewrite {
     at: u32,
@@ -144,7 +145,8 @@ pub(crate) struct Rewrite {
 }
 
 impl Rewrite {
-    /// Draws a change inside this payload, whose first byte has the number `sequence`.
+    /// Draws a change inside this payload, whose first byte has sequence number `sequence`. Returns
+    /// `None` for a payload that is too short.
     pub(crate) fn draw(random: &mut Rng, sequence: u32, payload: usize) -> Option<Self> {
         let most = payload.checked_sub(2).filter(|most| *most > 0)?;
         let count = random.usize(1..=most.min(8));
@@ -164,7 +166,8 @@ impl Rewrite {
         })
     }
 
-    /// Distance of a sequence number from the place of the change; negative before it.
+    /// Returns the distance from the place of the change to a sequence number. It is negative
+    /// before the place.
     fn distance(&self, sequence: u32) -> i64 {
         i64::from(sequence.wrapping_sub(self.at).cast_signed())
     }
@@ -246,7 +249,7 @@ mod tests {
     fn what_is_to_be_seen_is_seen() {
         let random = &mut Rng::with_seed(2);
         for _ in 0..2000 {
-            // Its words can be swapped without changing the checksum.
+            // This payload has equal words, so that a swap may leave the packet valid.
             let mut packet = segment(b"abababcdefghijklmn");
             assert!(packet::is_right(&packet));
             seen(random, &mut packet);
@@ -278,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_a_middlebox_changes_is_the_same_however_it_is_cut() {
-        // The first byte of the segment has the number u32::MAX, so the third has 1.
+        // The first byte of the segment has sequence number u32::MAX, so the third has 1.
         let goes = Rewrite {
             at: 1,
             removed: 3,

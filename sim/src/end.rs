@@ -1,4 +1,4 @@
-//! One end of a connection: the requests of its program, and the state of its memory.
+//! One end of a connection: the requests of its program, and its memory.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::memory::Tracked;
 
 /// Memory of one end.
 pub(crate) struct Memory {
-    /// Content that never changes.
+    /// Source of this end's Sends and Writes, and of the peer's Reads. Its content never changes.
     pub(crate) source: Tracked,
     /// Target of the peer's Writes.
     pub(crate) target: Tracked,
@@ -18,14 +18,14 @@ pub(crate) struct Memory {
     pub(crate) sink: Tracked,
     /// Buffers of the receives, unless the host uses an SRQ.
     pub(crate) receives: Option<Tracked>,
-    /// Word for the peer's atomics, followed by one that must stay untouched.
+    /// Word for the peer's atomics, followed by another word that must stay untouched.
     pub(crate) word: Tracked,
-    /// Regions whose STags come and go.
+    /// Regions whose STags become valid and invalid during the run.
     pub(crate) lent: Vec<LentRegion>,
 }
 
 impl Memory {
-    /// Takes an aligned part of the sink for the response to an atomic.
+    /// Takes an aligned part of 8 bytes of the sink, for the response to an atomic.
     pub(crate) fn take_word(&mut self) -> Option<usize> {
         let skip = self.sink.free() % 8;
         self.sink.take(skip).and_then(|_| self.sink.take(8))
@@ -42,12 +42,12 @@ pub(crate) enum Op {
         sink: usize,
         content: Vec<u8>,
     },
-    /// A Read into a region that is registered for it, and that the Read invalidates.
+    /// A Read into a region that is registered for this Read only. The Read invalidates it.
     ReadOnce {
         lent: usize,
         content: Vec<u8>,
     },
-    /// An atomic on the peer's word, which holds `before` at that time.
+    /// An atomic on the peer's word, which holds `before` when the atomic executes.
     Atomic {
         sink: usize,
         what: Atomic,
@@ -67,7 +67,7 @@ pub(crate) enum Op {
     WrongAsk,
 }
 
-/// Short form for the log, without the content of a Read.
+/// Formats a short form for the log, without the content of a Read.
 impl std::fmt::Debug for Op {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Op {
 }
 
 impl Op {
-    /// Opcodes that its completion may have.
+    /// Returns the opcodes that its completion may have.
     fn opcodes(&self) -> &'static [WcOpcode] {
         match self {
             Op::Send | Op::Immediate => &[WcOpcode::Send],
@@ -104,7 +104,7 @@ impl Op {
         }
     }
 
-    /// Returns true if it completes only after a response of the peer.
+    /// Returns true if it completes only after a response from the peer.
     fn is_answered(&self) -> bool {
         matches!(
             self,
@@ -131,17 +131,18 @@ pub(crate) struct Message {
     pub(crate) immediate: Option<[u8; 8]>,
     pub(crate) solicited: bool,
     pub(crate) invalidates: Option<(u32, usize)>,
-    /// The receiver must refuse it.
+    /// True if the receiver must refuse it.
     pub(crate) refused: bool,
-    /// Loaned region that the peer returns with this message, and that this side has to invalidate.
+    /// Index of a loaned region that the peer returns with this message. The receiver has to
+    /// invalidate it.
     pub(crate) returns: Option<usize>,
-    /// Number of Writes that the sender posted before it. They are placed when the message is
+    /// Number of Writes that the sender posted before it. They are placed once the message is
     /// delivered.
     pub(crate) writes: usize,
 }
 
 impl Message {
-    /// A Send with this payload.
+    /// Creates a Send with this payload.
     pub(crate) fn plain(payload: Vec<u8>, writes: usize) -> Self {
         Message {
             payload: Some(payload),
@@ -154,7 +155,7 @@ impl Message {
         }
     }
 
-    /// A Send that the receiver must refuse.
+    /// Creates a Send that the receiver must refuse.
     pub(crate) fn refused(payload: Vec<u8>, writes: usize) -> Self {
         Message {
             refused: true,
@@ -162,7 +163,7 @@ impl Message {
         }
     }
 
-    /// Immediate Data.
+    /// Creates a message with Immediate Data.
     pub(crate) fn immediate(immediate: [u8; 8], solicited: bool, writes: usize) -> Self {
         Message {
             payload: None,
@@ -175,7 +176,7 @@ impl Message {
         }
     }
 
-    /// Checks that a completion matches this message.
+    /// Checks that a completion of a receive matches this message.
     pub(crate) fn check_completion(&self, wc: &Completion) -> Result<(), String> {
         let payload = self.payload.as_deref().unwrap_or_default();
         let opcode = match self.payload {
@@ -213,37 +214,39 @@ pub(crate) struct End {
     pub(crate) memory: Option<Memory>,
     pub(crate) sends: VecDeque<Sent>,
     pub(crate) receives: VecDeque<Posted>,
-    /// Messages of the peer that have not arrived yet.
+    /// Messages from the peer whose receives have not completed yet.
     pub(crate) expected: VecDeque<Message>,
-    /// Parts of the peer's target that this end has written, in order.
+    /// Offset and length of each of this end's Writes in the peer's target, in posting order.
     pub(crate) writes: Vec<(usize, usize)>,
     /// Number of those Writes that are known to be placed.
     pub(crate) placed: usize,
     pub(crate) operations: u32,
-    /// Values of the peer's word: the initial one, and the one after each atomic of this end.
+    /// Values of the peer's word: the initial one, then the one after each atomic of this end.
     pub(crate) words: Vec<u64>,
-    /// Number of atomics that have completed.
+    /// Number of this end's atomics that have completed.
     pub(crate) atomics_done: usize,
     /// Loaned regions that the peer has returned, and that still have to be invalidated.
     pub(crate) to_take_back: Vec<usize>,
-    /// A request of the send queue has failed: no later request that needs a response succeeds.
+    /// True after a request of the send queue has failed. Later requests that need a response must
+    /// fail too.
     pub(crate) failed: bool,
     /// Number of `Ended` events for its connection.
     pub(crate) end_events: u32,
-    /// The last `Ended` event reported an orderly end.
+    /// True if the last `Ended` event reported a graceful end.
     pub(crate) last_end_orderly: bool,
-    /// The program has posted its first request.
+    /// True after the program has posted its first request.
     pub(crate) has_posted: bool,
-    /// Current pause of its program between two turns, in microseconds.
+    /// Pause of its program between two turns, in microseconds.
     pub(crate) pause: u64,
-    /// It may send: it connected, the first message arrived, or either side may send first.
+    /// True if it may send: it is the initiator, a message has arrived, or either side may send
+    /// first.
     pub(crate) open: bool,
 }
 
-/// Effect of a completion on the peer's memory.
+/// Effect of a completion in the send queue on the model of the peer's memory.
 #[derive(Default)]
 pub(crate) struct Effect {
-    /// Number of Writes of this end that are placed.
+    /// Number of this end's Writes that must be placed, counted from the first.
     pub(crate) placed: usize,
 }
 
@@ -278,7 +281,8 @@ impl End {
         }
     }
 
-    /// Handles a completion of the send queue. `lethal` is true if requests may fail.
+    /// Handles a completion of the send queue and checks it against the model. Requests may fail
+    /// only if `lethal`.
     pub(crate) fn sent(&mut self, wc: &Completion, lethal: bool) -> Result<Effect, String> {
         let found = self.sends.iter().position(|sent| sent.wr_id == wc.wr_id);
         let Some(at) = found else {
@@ -306,7 +310,7 @@ impl End {
             }
             return Ok(effect);
         }
-        // A request completes once TCP has taken it, even after a Read that is never answered.
+        // A Send or Write completes once TCP has taken it, even after a Read without a response.
         if self.failed && sent.op.is_answered() {
             return Err(format!("{sent:?} succeeds after a request that failed"));
         }
@@ -339,7 +343,8 @@ impl End {
                     return Err(format!("Read {} returned wrong bytes", sent.wr_id));
                 }
                 memory.sink.mark_placed(*sink, content.len());
-                // RFC 5040 section 5.5: the peer places a Write before it answers a later Read.
+                // The peer places a Write before it responds to a later Read (RFC 5040 section
+                // 5.5).
                 effect.placed = effect.placed.max(sent.writes);
             }
             Op::ReadOnce { lent, content } => {
@@ -360,7 +365,7 @@ impl End {
                 effect.placed = effect.placed.max(sent.writes);
             }
             Op::Lend { lent } => {
-                // The STag may have ended with the connection before this check.
+                // If the connection has ended, the STag may already be invalid.
                 let lives = self.qp.as_ref().is_some_and(|qp| qp.end_reason().is_none());
                 memory.lent[*lent].mark_ready(lives)?;
             }
@@ -370,8 +375,8 @@ impl End {
         Ok(())
     }
 
-    /// Handles the return of a loaned region, if this message returns one. The peer's Writes to it
-    /// must be placed.
+    /// If this message returns a loaned region, checks that the peer's Writes to the region are
+    /// placed. The region is then invalid, or has to be invalidated by the program.
     pub(crate) fn take_returned(&mut self, message: &Message) -> Result<(), String> {
         let ended = message.invalidates.map(|(_, index)| index);
         let Some(index) = ended.or(message.returns) else {
@@ -399,7 +404,7 @@ impl End {
     }
 }
 
-/// The given end, and the other one.
+/// Returns the given end, then the other one.
 pub(crate) fn both(ends: &mut [End; 2], end: usize) -> (&mut End, &mut End) {
     let [first, second] = ends;
     if end == 0 {

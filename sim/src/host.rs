@@ -1,4 +1,4 @@
-//! One host: a device and the resources that its programs share.
+//! A host: a device and the resources that its programs share.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -24,7 +24,7 @@ use crate::switch::Switch;
 /// Port on which every host listens.
 const PORT: u16 = 7174;
 
-/// A host that is alive.
+/// A running host.
 pub(crate) struct Host {
     pub(crate) plan: HostPlan,
     pub(crate) network: MemoryNetwork,
@@ -33,14 +33,15 @@ pub(crate) struct Host {
 }
 
 /// Resources that the programs of a host share. They are dropped before the device, so that the run
-/// can check whether the device releases everything.
+/// can check that the device releases everything.
 pub(crate) struct Resources {
     /// Protection domains; each end of a connection belongs to one of them.
     domains: Vec<Pd>,
     cq: Cq,
     /// Channel for the events of the CQ.
     cq_channel: CompletionChannel,
-    /// Kind of completion that the CQ is armed for, and whether such a completion has come.
+    /// If the CQ is armed: the kind of completion that raises an event, and whether one was polled
+    /// since.
     armed: Option<(Notify, bool)>,
     pub(crate) channel: EventChannel,
     pub(crate) listener: Listener,
@@ -48,7 +49,7 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// Domain with this number, modulo the number of domains.
+    /// Returns the domain with this number, modulo the number of domains.
     pub(crate) fn domain(&self, number: usize) -> &Pd {
         &self.domains[number % self.domains.len()]
     }
@@ -57,8 +58,9 @@ impl Resources {
         &self.cq
     }
 
-    /// Polls the CQ into `batch`. Once the CQ is empty, exactly one event must be waiting if the CQ
-    /// was armed and a matching completion has come, and none otherwise.
+    /// Polls the CQ into `batch`. Once the CQ is empty, checks its events: there must be exactly
+    /// one if the CQ was armed and a matching completion was polled, otherwise none. May then arm
+    /// the CQ.
     pub(crate) fn take(
         &mut self,
         batch: &mut [Completion],
@@ -73,7 +75,7 @@ impl Resources {
                 };
             }
         }
-        // An overflowed CQ also raises events for completions that are lost.
+        // An overflowed CQ also raises events for lost completions.
         if count == batch.len() || self.cq.has_overflowed() {
             return Ok(count);
         }
@@ -95,8 +97,8 @@ impl Resources {
             } else {
                 Notify::Solicited
             };
-            // Arming also receives pending data, after the CQ is armed, so that data raises an
-            // event.
+            // Arming also receives pending data, and the resulting completions raise an event. If
+            // completions were in the queue before, it returns true, and no event is checked.
             if !self.cq.req_notify(notify) {
                 self.armed = Some((notify, false));
             }
@@ -105,14 +107,14 @@ impl Resources {
     }
 }
 
-/// Receives of an SRQ, which all connections of the host share.
+/// SRQ whose receives all connections of the host share.
 pub(crate) struct Shared {
     pub(crate) srq: Srq,
     pub(crate) memory: Tracked,
     pub(crate) posted: VecDeque<Posted>,
 }
 
-/// Listening address of a host.
+/// Returns the listening address of a host.
 pub(crate) fn address(host: usize, ipv6: bool) -> SocketAddr {
     let number = u8::try_from(host + 1).unwrap_or(u8::MAX);
     let ip = if ipv6 {
@@ -124,7 +126,7 @@ pub(crate) fn address(host: usize, ipv6: bool) -> SocketAddr {
 }
 
 fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
-    // TCP backs off up to a minute, and a bad link can need several retransmissions of one FIN.
+    // TCP backs off to a minute, and one FIN on a bad link can need several retransmissions.
     let long = Duration::from_secs(900);
     let revision = if plan.revision_1 {
         Revision::One
@@ -142,8 +144,8 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
         } else {
             OnNoReceive::Terminate
         })
-        // The limit is the number of domains in use. A domain exists as long as it has contents, so
-        // anything left over makes a later allocation fail.
+        // The limit is the number of domains in use. A domain exists as long as it contains
+        // objects, so a leftover object makes a later allocation fail.
         .limits(
             Limits::default()
                 .max_pd(u32::try_from(plan.domains).unwrap_or(u32::MAX))
@@ -157,15 +159,15 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
                 .rtr(long)
                 .close(long)
                 .stalled(Some(2 * long))
-                // Programs pause as long as they like, also after a peer has closed.
+                // Programs pause for a long time, also after the peer has closed.
                 .hold_after_close(2 * long),
         )
         .keepalive(Some(Keepalive {
             idle: Duration::from_secs(60),
             interval: Duration::from_secs(20),
             // TCP waits a minute before its seventh retransmission, and gives up after all of
-            // these. A link that loses a tenth of all packets can lose three answers in a row, but
-            // not ten.
+            // these. A link that loses a tenth of its packets can lose three responses in a row,
+            // but not ten.
             probes: 30,
         }))
         .progress(Progress::Manual)
@@ -174,8 +176,8 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
 }
 
 impl Host {
-    /// Sets up a host. `receives` is the number of shared receives that its peers may use, `depth`
-    /// the size of the CQ.
+    /// Sets up a host. `receives` is the maximum number of shared receives that its peers use,
+    /// `depth` the size of the CQ.
     pub(crate) fn new(
         number: usize,
         plan: HostPlan,

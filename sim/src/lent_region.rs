@@ -1,5 +1,5 @@
-//! Memory with an STag that comes and goes: loaned to the peer, or used by this side for one
-//! request.
+//! Memory whose STag becomes valid and invalid during the run. It is loaned to the peer, or used by
+//! this side for one request.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::memory::Tracked;
 /// Kind of object that owns the STag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// A region for one QP alone.
+    /// A region that only one QP may use.
     Region,
-    /// A type 1 window, bound by a call and valid for the whole domain, so no peer can invalidate
-    /// it.
+    /// A type 1 window. It is bound by a call and valid for the whole domain, so no peer can
+    /// invalidate it.
     Window1,
     /// A type 2 window, bound by a work request.
     Window2,
@@ -24,18 +24,18 @@ pub(crate) enum Kind {
     Fast,
 }
 
-/// Life cycle of the STag.
+/// Life cycle of a loaned STag, or `Own`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// A work request is going to make it valid.
+    /// Not valid yet; a work request or a call makes it valid.
     Asked,
-    /// The peer may use it.
+    /// Valid, and the peer may use it.
     Ready,
-    /// The peer has used it and returns it.
+    /// The peer has posted requests that use it and return it.
     Used,
-    /// It serves requests of this side alone.
+    /// Invalidated.
     Dead,
-    /// It serves requests of this side alone.
+    /// Used by requests of this side only.
     Own,
 }
 
@@ -45,9 +45,9 @@ enum By {
     Fast(FastRegion),
 }
 
-/// A buffer of which one part has the STag. The rest must stay untouched.
+/// A buffer, one part of which has the STag. The rest must stay untouched.
 pub(crate) struct LentRegion {
-    /// Comes before the memory, so that a window is dropped before its region.
+    /// Declared before the memory, so that a window is dropped before its region.
     by: By,
     pub(crate) memory: Tracked,
     pub(crate) kind: Kind,
@@ -68,15 +68,15 @@ pub(crate) enum Ask {
     Bind(WindowBind),
 }
 
-/// Remote rights of the peer.
+/// Returns the access rights of the peer.
 fn rights() -> Access {
     Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
 impl LentRegion {
-    /// Sets up a buffer with a part of `len` bytes that is loaned to the peer of `qp`. The buffer,
-    /// or with fast registration the part, begins at the address `base`; a window may be zero-based
-    /// instead.
+    /// Sets up a buffer with a part of `len` bytes that is loaned to the peer of `qp`. `base` is
+    /// the address of the buffer, or with fast registration the TO of the part. A window may
+    /// instead be zero-based.
     pub(crate) fn new(
         pd: &Pd,
         qp: &Qp,
@@ -130,7 +130,7 @@ impl LentRegion {
         })
     }
 
-    /// Sets up memory with this content, which requests of this side register, use and invalidate.
+    /// Sets up memory with this content. Requests of this side register, use and invalidate it.
     pub(crate) fn own(pd: &Pd, content: &[u8], base: u64) -> Result<Self, String> {
         let memory = Tracked::holding("memory of one request", content)?;
         let fast = pd
@@ -148,7 +148,7 @@ impl LentRegion {
         })
     }
 
-    /// Action that makes the STag valid.
+    /// Returns the action that makes the STag valid.
     pub(crate) fn ask(&self, wr_id: u64) -> Ask {
         match &self.by {
             By::Region => Ask::Nothing,
@@ -163,7 +163,7 @@ impl LentRegion {
         }
     }
 
-    /// Arguments of the bind for the first `len` bytes of the part.
+    /// Returns the arguments of a bind to the first `len` bytes of the part.
     pub(crate) fn window(&self, len: usize) -> WindowBind {
         WindowBind {
             lkey: self.memory.sge(0, 0).lkey,
@@ -174,7 +174,7 @@ impl LentRegion {
         }
     }
 
-    /// Arguments of the registration of the part.
+    /// Returns the arguments of the registration of the part.
     pub(crate) fn part(&self) -> FastRegister {
         let access = match self.stage {
             Stage::Own => Access::LOCAL_WRITE,
@@ -197,7 +197,8 @@ impl LentRegion {
         }
     }
 
-    /// Validity of the STag according to the device; `None` for a region, which has no such query.
+    /// Returns whether the device reports the STag as valid; `None` for a region, which has no such
+    /// query.
     fn is_valid(&self) -> Option<bool> {
         match &self.by {
             By::Region => None,
@@ -206,12 +207,12 @@ impl LentRegion {
         }
     }
 
-    /// Records that the STag has become valid. If the connection still `lives`, the device must
-    /// agree.
+    /// Records that the STag has become valid. While the connection `lives`, the device must report
+    /// it as valid.
     pub(crate) fn mark_ready(&mut self, lives: bool) -> Result<(), String> {
         if self.stage == Stage::Asked {
             self.stage = Stage::Ready;
-            // The peer may invalidate it only after it has been told the STag.
+            // The peer learns the STag only after this, so it cannot have invalidated it yet.
             if lives && self.is_valid() == Some(false) {
                 return Err(format!("STag {:08x} should be valid", self.rkey));
             }
@@ -219,7 +220,7 @@ impl LentRegion {
         Ok(())
     }
 
-    /// Records that the STag has been invalidated; the device must agree.
+    /// Records that the STag was invalidated, and checks that the device reports this.
     pub(crate) fn mark_dead(&mut self) -> Result<(), String> {
         self.stage = Stage::Dead;
         self.check_dead()
@@ -233,7 +234,7 @@ impl LentRegion {
         Ok(())
     }
 
-    /// Returns true if the STag ends with the QP.
+    /// Returns true if the STag becomes invalid when the QP ends.
     pub(crate) fn is_of_qp(&self) -> bool {
         matches!(self.kind, Kind::Window2 | Kind::Fast)
     }

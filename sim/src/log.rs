@@ -1,10 +1,10 @@
-//! Log of a run, step by step, for replays.
+//! Log of the steps of a run, for replays.
 
 use std::time::Duration;
 
 use crate::packet;
 
-/// Level of detail. Events are written to standard output.
+/// Level of detail of the log, which is written to standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
     /// Logs nothing.

@@ -1,4 +1,4 @@
-//! Command that plays runs of the simulator: one with its log, or many.
+//! Command that runs the simulator for one seed, with a log, or for many.
 
 use std::io::{BufRead, BufReader};
 use std::panic::catch_unwind;
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         args.from,
         begin.elapsed()
     );
-    // A parent process adds up the exit codes.
+    // The exit code is the number of failures; a parent process adds up those of its children.
     ExitCode::from(u8::try_from(failed).unwrap_or(u8::MAX))
 }
 
@@ -91,7 +91,7 @@ fn play(seed: u64, options: Options) -> Result<Tally, String> {
         Ok(outcome) => outcome?,
         Err(_) => return Err("panicked; the message is above".to_owned()),
     };
-    // Each run is alone in its process, so the counts can be compared.
+    // Only one run is active in a process, so the counts can be compared.
     let after = descriptors();
     if after == before {
         Ok(outcome.tally)
@@ -106,7 +106,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Plays the runs one after the other. Returns the number of failures and the tally of the rest.
+/// Runs the seeds one after the other. Returns the number of failures and the tally of the other
+/// runs.
 fn play_many(args: &Args, options: Options) -> (u64, Tally) {
     let (mut failed, mut all) = (0, Tally::default());
     for seed in args.from..args.from + args.seeds {
@@ -123,8 +124,8 @@ fn play_many(args: &Args, options: Options) -> (u64, Tally) {
     (failed, all)
 }
 
-/// Divides the runs among several processes, because each process counts its own descriptors.
-/// Returns the number of failures and the tally of the rest.
+/// Divides the seeds among several processes, because each process counts its own descriptors.
+/// Returns the number of failures and the tally of the other runs.
 fn by_processes(args: &Args) -> (u64, Tally) {
     let Ok(this) = std::env::current_exe() else {
         return (1, Tally::default());
@@ -143,7 +144,7 @@ fn by_processes(args: &Args) -> (u64, Tally) {
         if let Some(name) = &args.mutant {
             command.args(["--mutant", name]);
         }
-        // A child prints failures at once and its tally when it ends.
+        // A child prints its failures at once, and its tally when it ends.
         let listen = move || listen(&mut command).unwrap_or((1, Tally::default()));
         children.push(thread::spawn(listen));
     }
@@ -156,7 +157,8 @@ fn by_processes(args: &Args) -> (u64, Tally) {
     (failed, all)
 }
 
-/// Runs a command and prints its output, except for its tally, which is returned.
+/// Runs a command and prints its output except for its tally. Returns its exit code, which counts
+/// failures, and the tally.
 fn listen(command: &mut Command) -> std::io::Result<(u64, Tally)> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut tally = Tally::default();

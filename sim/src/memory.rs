@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use uwarp_verbs::{Access, Buffer, MemoryRegion, Pd, Qp, Sge};
 
-/// Initial content of memory that operations write to.
+/// Initial value of memory that operations write to.
 const FILL: u8 = 0xA5;
 
-/// State of one byte in the model.
+/// State of a byte in the model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Known {
-    /// It has its initial value.
+    /// The byte has its initial value.
     Untouched,
-    /// It has its old value, or an operation has already placed the expected one.
+    /// The byte has its initial value, or an operation has already placed the expected one.
     Perhaps,
-    /// The expected value was placed.
+    /// The byte has the expected value.
     Placed,
 }
 
-/// A region with a model of its content. Each part is the target of at most one operation.
+/// Memory and a model of its content. Each part is the target of at most one operation.
 pub(crate) struct Tracked {
     buffer: Arc<Buffer>,
     /// `None` after deregistration, and where a [`LentRegion`](crate::lent_region::LentRegion)
@@ -43,7 +43,7 @@ impl Tracked {
     ) -> Result<Self, String> {
         let mut tracked = Self::holding(what, content)?;
         tracked.base = base;
-        // Never the address in this process, which would differ between two runs.
+        // The address in this process is not used, because it would differ between two runs.
         let mut builder = pd.region().access(access);
         builder = if base == 0 {
             builder.zero_based()
@@ -60,7 +60,7 @@ impl Tracked {
         Ok(tracked)
     }
 
-    /// Memory with this content and without a region.
+    /// Creates memory with this content and without a region.
     pub(crate) fn holding(what: &'static str, content: &[u8]) -> Result<Self, String> {
         let buffer = Buffer::zeroed(content.len()).map_err(|error| error.to_string())?;
         buffer
@@ -77,7 +77,7 @@ impl Tracked {
         })
     }
 
-    /// Memory without a region in which nothing was placed yet.
+    /// Creates memory filled with [`FILL`] and without a region.
     pub(crate) fn unregistered(what: &'static str, len: usize) -> Result<Self, String> {
         Self::holding(what, &vec![FILL; len])
     }
@@ -86,7 +86,7 @@ impl Tracked {
         &self.buffer
     }
 
-    /// A region in which nothing was placed yet.
+    /// Creates memory filled with [`FILL`] and registers it.
     pub(crate) fn blank(
         pd: &Pd,
         what: &'static str,
@@ -102,7 +102,7 @@ impl Tracked {
         self.expected.len()
     }
 
-    /// Takes a part that no operation has used yet.
+    /// Takes the next `len` bytes that no operation uses yet.
     pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
         let at = self.free_from;
         (at + len <= self.len()).then(|| {
@@ -119,7 +119,7 @@ impl Tracked {
         self.region.as_ref().map_or(0, MemoryRegion::rkey)
     }
 
-    /// TO of a byte.
+    /// Returns the TO of a byte.
     pub(crate) fn to(&self, at: usize) -> u64 {
         self.base + at as u64
     }
@@ -137,7 +137,7 @@ impl Tracked {
         &self.expected[at..at + len]
     }
 
-    /// Records that an operation is going to place `octets`, or has begun to.
+    /// Records that an operation will place `octets`, or has begun to.
     pub(crate) fn mark_expected(&mut self, at: usize, octets: &[u8]) {
         self.expected[at..at + octets.len()].copy_from_slice(octets);
         self.known[at..at + octets.len()].fill(Known::Perhaps);
@@ -148,7 +148,7 @@ impl Tracked {
         self.known[at..at + len].fill(Known::Placed);
     }
 
-    /// Current content of a part.
+    /// Returns the current content of a part.
     pub(crate) fn read(&self, at: usize, len: usize) -> Vec<u8> {
         let mut octets = vec![0; len];
         // Parts come from `take`, so they are in bounds.
@@ -156,8 +156,8 @@ impl Tracked {
         octets
     }
 
-    /// Returns true if each byte of a part is either untouched or the one of `candidate` at its
-    /// place.
+    /// Returns true if each byte of a part is untouched or equal to the byte of `candidate` at the
+    /// same index.
     pub(crate) fn is_mix_of(&self, at: usize, len: usize, candidate: &[u8]) -> bool {
         let octets = self.read(at, len);
         let fits = |(index, octet): (usize, &u8)| {
@@ -185,7 +185,7 @@ impl Tracked {
         Ok(())
     }
 
-    /// Compares bytes that were read from offset `from` on.
+    /// Compares bytes that were read from offset `from` with the model.
     fn check_piece(&self, whose: &str, from: usize, found: &[u8]) -> Result<(), String> {
         for (at, found) in (from..).zip(found) {
             let (expected, known) = (self.expected[at], self.known[at]);
@@ -207,8 +207,8 @@ impl Tracked {
 /// Number of bytes compared at once.
 const PIECE: usize = 256;
 
-/// Draws an address for memory of `len` bytes, as peers and SGEs use it. At least 64 bytes follow
-/// the memory, so that an access one byte too far does not wrap.
+/// Draws an address for memory of `len` bytes, which peers and SGEs use. At least 64 addresses
+/// follow the memory, so that an access slightly past the end does not wrap.
 pub(crate) fn base(random: &mut fastrand::Rng, len: usize) -> u64 {
     let most = u64::MAX - len as u64 - 64;
     match random.u8(0..4) {
@@ -219,7 +219,7 @@ pub(crate) fn base(random: &mut fastrand::Rng, len: usize) -> u64 {
     }
 }
 
-/// Bytes that look random.
+/// Creates pseudo-random bytes from a seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
     fastrand::Rng::with_seed(seed).fill(&mut octets);
@@ -230,7 +230,8 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Three parts: untouched, possibly placed, placed. They begin and end within pieces.
+    /// Creates memory with three parts: untouched, possibly placed, and placed. They begin and end
+    /// within pieces.
     fn parts(len: usize) -> (Tracked, [usize; 3]) {
         let mut tracked = Tracked::unregistered("memory", 3 * len).unwrap();
         let content = pattern(1, 2 * len);
@@ -262,7 +263,7 @@ mod tests {
             let (tracked, _) = parts(len);
             let right = tracked.read(at, 1)[0];
             let mut wrong = right ^ 1;
-            // A byte of the second part may be the expected one, or still the old one.
+            // In the second part, both the expected and the initial value are correct.
             if wrong == FILL || wrong == tracked.expected(at, 1)[0] {
                 wrong ^= 2;
             }

@@ -1,13 +1,13 @@
-//! IPv4 and IPv6 packets with a TCP segment, as a middlebox sees them.
+//! IPv4 and IPv6 packets with a TCP segment, as seen by a middlebox.
 
-/// FIN and PSH, which belong to the end of a segment.
+/// FIN and PSH. When a segment is split, only the last part keeps them.
 const AT_END: u8 = 0x09;
 pub(crate) const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
-/// SYN, RST and URG: segments with one of these flags are not changed.
+/// SYN, RST and URG. Segments with one of these flags are not joined.
 const NOT_DATA: u8 = 0x26;
 
-/// Bytes of the IP header. The stacks send no options and no extension headers.
+/// Returns the length of the IP header. The stacks send no options and no extension headers.
 pub(crate) fn ip_len(packet: &[u8]) -> Option<usize> {
     match packet.first()? >> 4 {
         4 if packet.len() >= 20 => Some(20),
@@ -16,14 +16,14 @@ pub(crate) fn ip_len(packet: &[u8]) -> Option<usize> {
     }
 }
 
-/// Both addresses, which are at the end of the header.
+/// Returns both addresses, which are at the end of the IP header.
 fn addresses(packet: &[u8]) -> Option<&[u8]> {
     let end = ip_len(packet)?;
     let long = if end == 20 { 8 } else { 32 };
     packet.get(end - long..end)
 }
 
-/// Offset of the payload of a TCP segment; `None` for other packets.
+/// Returns the offset of the payload of a TCP segment; `None` for other packets.
 pub(crate) fn payload_at(packet: &[u8]) -> Option<usize> {
     let ip = ip_len(packet)?;
     let protocol = packet[if ip == 20 { 9 } else { 6 }];
@@ -31,18 +31,18 @@ pub(crate) fn payload_at(packet: &[u8]) -> Option<usize> {
     (protocol == 6 && at >= ip + 20 && at <= packet.len()).then_some(at)
 }
 
-/// Last byte of the destination address, which is the number of the host.
+/// Returns the last byte of the destination address, which is the host number.
 pub(crate) fn destination(packet: &[u8]) -> Option<u8> {
     addresses(packet)?.last().copied()
 }
 
-/// Last byte of the source address.
+/// Returns the last byte of the source address.
 fn source(packet: &[u8]) -> Option<u8> {
     let both = addresses(packet)?;
     both.get(both.len() / 2 - 1).copied()
 }
 
-/// Connection and direction of the packet.
+/// Returns a key for the connection and the direction of the packet.
 pub(crate) fn flow(packet: &[u8]) -> Option<[u8; 6]> {
     let ip = ip_len(packet)?;
     payload_at(packet)?;
@@ -52,14 +52,14 @@ pub(crate) fn flow(packet: &[u8]) -> Option<[u8; 6]> {
     Some(flow)
 }
 
-/// Sequence number of a segment that [`payload_at`] accepts.
+/// Returns the sequence number of a segment that [`payload_at`] accepts.
 pub(crate) fn sequence(packet: &[u8]) -> Option<u32> {
     let ip = ip_len(packet)?;
     let octets = packet.get(ip + 4..ip + 8)?;
     Some(u32::from_be_bytes(octets.try_into().ok()?))
 }
 
-/// Acknowledgement number, if the segment has one.
+/// Returns the acknowledgement number, if the segment has one.
 pub(crate) fn acknowledges(packet: &[u8]) -> Option<u32> {
     payload_at(packet)?;
     let ip = ip_len(packet).filter(|_| flags(packet).is_some_and(|flags| flags & ACK != 0))?;
@@ -67,17 +67,17 @@ pub(crate) fn acknowledges(packet: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(octets.try_into().ok()?))
 }
 
-/// Flags of a segment that [`payload_at`] accepts.
+/// Returns the flags of a segment that [`payload_at`] accepts.
 pub(crate) fn flags(packet: &[u8]) -> Option<u8> {
     packet.get(ip_len(packet)? + 13).copied()
 }
 
-/// Flow of the other direction.
+/// Returns the flow of the opposite direction.
 pub(crate) fn reverse([from, to, a, b, c, d]: [u8; 6]) -> [u8; 6] {
     [to, from, c, d, a, b]
 }
 
-/// Short description for the log.
+/// Formats a short description for the log.
 pub(crate) fn describe(packet: &[u8]) -> String {
     let (Some(at), Some(ip)) = (payload_at(packet), ip_len(packet)) else {
         return format!("{} bytes", packet.len());
@@ -122,8 +122,8 @@ pub(crate) fn split(packet: &[u8], first: usize) -> Option<[Vec<u8>; 2]> {
     Some([head, tail])
 }
 
-/// Joins two consecutive segments as a TCP middlebox may, with the acknowledgement and the window
-/// of the second. Returns `None` if they are not consecutive, or the packet would be longer than
+/// Joins two consecutive segments as a TCP middlebox may, and keeps the acknowledgement and the
+/// window of the second. Returns `None` if they cannot be joined or the packet would be longer than
 /// `mtu`.
 pub(crate) fn join(first: &[u8], second: &[u8], mtu: usize) -> Option<Vec<u8>> {
     let (at, then) = (payload_at(first)?, payload_at(second)?);
@@ -144,7 +144,7 @@ pub(crate) fn join(first: &[u8], second: &[u8], mtu: usize) -> Option<Vec<u8>> {
     Some(whole)
 }
 
-/// Changes the sequence or acknowledgement number, and corrects lengths and checksums.
+/// Changes the sequence or the acknowledgement number, and sets correct lengths and checksums.
 pub(crate) fn renumber(packet: &mut [u8], sequence: Option<u32>, acknowledged: Option<u32>) {
     let Some(ip) = ip_len(packet) else {
         return;
@@ -158,7 +158,7 @@ pub(crate) fn renumber(packet: &mut [u8], sequence: Option<u32>, acknowledged: O
     fix_checksums(packet);
 }
 
-/// Sets the length fields to `len`. Afterwards only the IPv4 header checksum is correct.
+/// Sets the length field of IP to `len`. Afterwards only the IPv4 header checksum is correct.
 pub(crate) fn say_length(packet: &mut [u8], len: usize) {
     let Some(ip) = ip_len(packet) else {
         return;
@@ -192,7 +192,7 @@ fn fix_length(packet: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Sets the checksums of IP and TCP according to the content.
+/// Sets the checksums of IP and TCP to match the content.
 pub(crate) fn fix_checksums(packet: &mut [u8]) {
     let Some(ip) = ip_len(packet) else {
         return;
@@ -212,7 +212,7 @@ fn fix_header(packet: &mut [u8]) {
     }
 }
 
-/// Sum of the pseudo-header: both addresses, the protocol, the length.
+/// Returns the sum of the pseudo-header: both addresses, the protocol and the length.
 fn pseudo_header(packet: &[u8], ip: usize) -> u32 {
     let len = u16::try_from(packet.len() - ip).unwrap_or_default();
     sum_of(6 + u32::from(len), addresses(packet).unwrap_or_default())

@@ -7,45 +7,46 @@ use fastrand::Rng;
 use crate::switch::Faults;
 use crate::wrong::Wrong;
 
-/// Choices that a seed makes in advance; the rest is drawn during the run.
+/// Choices that are made before the run. The others are drawn during the run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    /// Nothing in this run may end a connection.
+    /// True if nothing in this run may end a connection.
     pub(crate) harmless: bool,
     pub(crate) ipv6: bool,
     pub(crate) mtu: usize,
     pub(crate) faults: Faults,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) connections: Vec<ConnectionPlan>,
-    /// Sorted by time.
+    /// Incidents, sorted by time.
     pub(crate) mishaps: Vec<(Duration, Mishap)>,
 }
 
 /// Configuration of a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPlan {
-    /// Only MPA revision 1 (RFC 5044), without the extensions of RFC 6581.
+    /// True if only MPA revision 1 (RFC 5044) is used, without the extensions of RFC 6581.
     pub(crate) revision_1: bool,
     pub(crate) crc: bool,
     pub(crate) markers: bool,
-    /// Number of TCP segments that an FPDU may span.
+    /// Maximum number of TCP segments that an FPDU may span.
     pub(crate) fpdu_segments: u16,
     pub(crate) receive_buffer: usize,
     pub(crate) send_buffer: usize,
-    /// Maximum number of packets that wait for a connection.
+    /// Maximum number of received packets that wait for a connection.
     pub(crate) inbox: usize,
     pub(crate) congestion: Congestion,
     pub(crate) ack_delay: Option<Duration>,
-    /// Receives come from an SRQ.
+    /// True if receives come from an SRQ.
     pub(crate) srq: bool,
-    /// Number of protection domains. It is one with an SRQ, because QP and SRQ must be in the same
+    /// Number of protection domains. With an SRQ it is one, because QP and SRQ must be in the same
     /// domain.
     pub(crate) domains: usize,
-    /// A message without a receive waits for one, so senders do not count the peer's receives.
+    /// True if a message without a receive waits for one. Senders then need not count the peer's
+    /// receives.
     pub(crate) hold: bool,
-    /// Length of each receive in bytes, and so the limit for a Send.
+    /// Length in bytes of each receive, which limits the Sends of the peers.
     pub(crate) receive: usize,
-    /// The CQ is small and not polled.
+    /// True if the CQ is small and not polled.
     pub(crate) overflow: bool,
 }
 
@@ -64,36 +65,36 @@ pub(crate) struct ConnectionPlan {
     /// Index of each end's protection domain, modulo the number of domains of its host.
     pub(crate) domains: [usize; 2],
     pub(crate) peer_to_peer: bool,
-    /// IRD and ORD that each end asks for.
+    /// IRD and ORD that each end requests.
     pub(crate) depths: [[u16; 2]; 2],
-    /// An end has more Reads in flight than its peer accepts, because revision 1 does not negotiate
-    /// IRD and ORD.
+    /// True if the ends have more Reads in flight than their peer accepts. This needs revision 1,
+    /// which does not negotiate IRD and ORD.
     pub(crate) greedy: bool,
-    /// Operations of each end in each round.
+    /// Number of operations of each end in each round.
     pub(crate) operations: [u32; 2],
-    /// Number of times it is connected.
+    /// Number of times that it is connected.
     pub(crate) rounds: u32,
-    /// Longest payload in bytes.
+    /// Maximum payload in bytes.
     pub(crate) longest: usize,
 }
 
-/// Incident that happens to a host or a connection at a planned time.
+/// Incident at a planned time, in the network or at a host or a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mishap {
-    /// The cable is pulled out; `Up` plugs it in again.
+    /// The cable of the host is pulled out; `Up` plugs it in again.
     Down {
         host: usize,
     },
     Up {
         host: usize,
     },
-    /// The host vanishes without a further packet.
+    /// The MTU of all paths falls to this value.
     Mtu(usize),
-    /// The host is gone without a word.
+    /// The host vanishes without sending another packet.
     Death {
         host: usize,
     },
-    /// An invalid or abrupt operation of the program at one end.
+    /// The program at one end performs an invalid or abrupt operation.
     InvalidOperation {
         connection: usize,
         end: usize,
@@ -101,18 +102,18 @@ pub(crate) enum Mishap {
     },
 }
 
-/// Operation that a program should not do, or may do at any time.
+/// Operation that is invalid, or that ends the connection abruptly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InvalidOperation {
     /// Sends more messages than the peer has receives for.
     TooManySends,
     /// Posts a request that the peer must refuse.
     Request(Wrong),
-    /// Deregisters the region of the peer while it is in use.
+    /// Deregisters the region that the peer writes to, while it is in use.
     Deregister,
     /// Resets the connection.
     Abort,
-    /// Closes the connection while both sides are working.
+    /// Closes the connection gracefully while both sides are working.
     Disconnect,
     /// Drops the QP.
     Drop,
@@ -127,8 +128,8 @@ const INVALID_OPERATIONS: [InvalidOperation; 5] = [
 ];
 
 impl Scenario {
-    /// Draws the scenario of a seed. `crc: false` switches the CRC off on all hosts, to see what is
-    /// lost without it.
+    /// Draws the scenario of a seed. `crc: false` switches the CRC off on all hosts, which shows
+    /// what goes undetected without it.
     pub(crate) fn new(random: &mut Rng, crc: bool) -> Self {
         let harmless = random.u8(0..3) == 0;
         let count = random.usize(2..=4);
@@ -144,7 +145,8 @@ impl Scenario {
             .map(|_| host(random, crc, faults.is_lossy()))
             .map(|plan| HostPlan { revision_1, ..plan })
             .collect();
-        // MPA uses CRC if one side asks for it, so at most one host may go without.
+        // MPA uses the CRC if one side wants it, so the CRC is off only if no host of a connection
+        // wants it. At most one host does not.
         let without = random.usize(0..2 * count);
         if let Some(host) = hosts.get_mut(without) {
             host.crc = false;
@@ -178,7 +180,7 @@ impl Scenario {
         scenario
     }
 
-    /// Returns true if nothing is lost or late, and no host makes another one wait.
+    /// Returns true if nothing is lost or late, and no host makes another one wait for receives.
     pub(crate) fn is_quiet(&self) -> bool {
         let invalid_operation =
             |(_, what): &(_, Mishap)| matches!(what, Mishap::InvalidOperation { .. });
@@ -189,7 +191,7 @@ impl Scenario {
             && !self.hosts.iter().any(holds)
     }
 
-    /// Description of the scenario, one line for each part.
+    /// Describes the scenario in several lines.
     pub(crate) fn describe(&self) -> String {
         let Scenario {
             harmless,
@@ -258,7 +260,7 @@ fn pick<'a, T>(random: &mut Rng, from: &'a [T]) -> &'a T {
     &from[random.usize(0..from.len())]
 }
 
-/// Smallest MTU that every path must carry (RFC 791, RFC 8200 section 5).
+/// Returns the smallest MTU that every path must support (RFC 791, RFC 8200 section 5).
 fn least_mtu(ipv6: bool) -> usize {
     if ipv6 { 1280 } else { 576 }
 }
@@ -293,12 +295,13 @@ fn faults(random: &mut Rng) -> Faults {
 }
 
 fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
-    // Without congestion control smoltcp resends a whole window after each loss and waits longer
-    // each time, which takes hours over a bad link.
+    // Without congestion control, smoltcp resends a whole window after each loss and doubles its
+    // timeout. Over a bad link this takes hours.
     let tcp = [Congestion::Reno, Congestion::Cubic, Congestion::Off];
     let tcp = if lossy { &tcp[..2] } else { &tcp[..] };
     let srq = random.u8(0..3) == 0;
-    // A copy of the generator keeps the meaning of older seeds, which did not draw this value.
+    // Drawing from a copy of the generator keeps later draws unchanged, so that older seeds keep
+    // their meaning.
     let mut aside = random.clone();
     HostPlan {
         revision_1: false,
@@ -329,12 +332,12 @@ fn connection(random: &mut Rng, hosts: usize, revision_1: bool, harmless: bool) 
     if greedy {
         depths = [[1, 16]; 2];
     } else if revision_1 {
-        // Both programs know the IRD of the other one.
+        // Both programs know the IRD of the other program.
         for end in 0..2 {
             depths[end][1] = depths[end][1].min(depths[1 - end][0]);
         }
     }
-    // In the client-server model the initiator must send first.
+    // In the client-server model the initiator must send first, so it needs an operation.
     let least = u32::from(!peer_to_peer);
     ConnectionPlan {
         hosts: [first, second],

@@ -1,4 +1,4 @@
-//! Statistics over many runs.
+//! Counts of named incidents over many runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ impl Tally {
         *self.0.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// Number of occurrences of `what`.
+    /// Returns the number of occurrences of `what`.
     #[must_use]
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or_default()
@@ -29,7 +29,8 @@ impl Tally {
         }
     }
 
-    /// Parses a printed line and adds its count. Returns false if the line has another form.
+    /// Parses a line that [`Tally`] printed and adds its count. Returns false if the line has
+    /// another form.
     pub fn take_line(&mut self, line: &str) -> bool {
         let counted = line.strip_prefix(MARK).and_then(|line| {
             let (count, what) = line.trim_start().split_once("  ")?;

@@ -1,4 +1,4 @@
-//! Invalid requests, and the Terminate Message that the peer must answer with.
+//! Invalid requests, and the codes with which the peer must refuse them.
 
 /// Reason why a request is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -9,11 +9,11 @@ pub(crate) enum Wrong {
     NoStag,
     /// A Write to an STag with a wrong key.
     Key,
-    /// A Write to an STag that was valid and has been invalidated.
+    /// A Write to an STag that was invalidated.
     Dead,
-    /// A Write to an STag of another connection.
+    /// A Write to an STag that only another connection may use.
     Foreign,
-    /// A Write to an STag of another protection domain.
+    /// A Write to an STag in another protection domain.
     Domain,
     /// A Write past the end of a region.
     Bounds,
@@ -21,15 +21,15 @@ pub(crate) enum Wrong {
     Below,
     /// A Write past the largest TO.
     Wrap,
-    /// A Write to a region without the right to write.
+    /// A Write to a region without the right to remote writes.
     WriteRight,
     /// A Read from an STag that does not exist.
     ReadNoStag,
-    /// A Read from an STag that has been invalidated.
+    /// A Read from an STag that was invalidated.
     ReadDead,
-    /// A Read from an STag of another connection.
+    /// A Read from an STag that only another connection may use.
     ReadForeign,
-    /// A Read from an STag of another protection domain.
+    /// A Read from an STag in another protection domain.
     ReadDomain,
     /// A Read past the end of a region.
     ReadBounds,
@@ -39,11 +39,11 @@ pub(crate) enum Wrong {
     ReadWrap,
     /// A Read from a region without remote rights.
     ReadRight,
-    /// An atomic on a region with the rights to read and write only.
+    /// An atomic on a region that permits only remote reads and writes.
     AtomicRight,
-    /// An atomic on an address that is not aligned.
+    /// An atomic on a misaligned address.
     AtomicAligned,
-    /// A Send that invalidates an STag which other connections may use, too.
+    /// A Send that invalidates an STag which other connections may use as well.
     Invalidate,
 }
 
@@ -72,7 +72,7 @@ impl Wrong {
         Wrong::Invalidate,
     ];
 
-    /// Returns true if the request waits for a response of the peer.
+    /// Returns true if the request waits for a response from the peer.
     pub(crate) fn is_answered(self) -> bool {
         match self {
             Wrong::TooLong
@@ -99,15 +99,15 @@ impl Wrong {
         }
     }
 
-    /// Codes that the peer's Terminate Message may carry: layer, Error Type and Error Code of RFC
-    /// 5040 section 4.8, RFC 5041 section 7.2 and RFC 7306 section 8.2.
+    /// Returns the codes that the peer's Terminate Message may carry: layer, Error Type and Error
+    /// Code of RFC 5040 section 4.8, RFC 5041 section 7.2 and RFC 7306 section 8.2.
     pub(crate) fn codes(self) -> &'static [[u8; 3]] {
         match self {
             Wrong::TooLong => &[[1, 2, 5]],
-            // DDP has no code for missing rights: an STag that may not be written has no buffer for
-            // a Write.
+            // DDP has no code for missing rights. For a Write, an STag without the right to write
+            // is invalid.
             Wrong::NoStag | Wrong::Key | Wrong::Dead | Wrong::WriteRight => &[[1, 1, 0]],
-            // The other connection, and its STag with it, may be gone when the request arrives.
+            // The other connection and its STag may be gone when the request arrives.
             Wrong::Foreign | Wrong::Domain => &[[1, 1, 2], [1, 1, 0]],
             Wrong::ReadForeign | Wrong::ReadDomain => &[[0, 1, 3], [0, 1, 0]],
             Wrong::Bounds | Wrong::Below => &[[1, 1, 1]],

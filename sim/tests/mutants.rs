@@ -1,12 +1,13 @@
-//! Faults of the stack that runs must find: shows that the checks of a run can fail.
+//! Checks that runs detect deliberate faults of the stack, which shows that the checks of a run can
+//! fail.
 
 use std::panic::catch_unwind;
 
 use uwarp_mutant::Mutant;
 use uwarp_sim::{Log, Options, run};
 
-/// Each fault affects both sides in the same way. So only the checks of programs, of the device and
-/// of the protocol monitor can find it.
+/// Each fault affects both sides in the same way. So only the checks of programs, of the device or
+/// of the protocol monitor can detect it.
 const FOUND: [Mutant; 75] = [
     Mutant::CrcNotChecked,
     Mutant::MarkerPointerOff,
@@ -85,10 +86,10 @@ const FOUND: [Mutant; 75] = [
     Mutant::CompareMaskZero,
 ];
 
-/// Maximum number of runs until a fault is found.
+/// Maximum number of runs in which a fault must be detected.
 const RUNS: u64 = 400;
 
-/// The switch is global to the process, so this is a single test.
+/// A single test, because the switch is global to the process.
 #[cfg_attr(
     not(uwarp_mutants),
     ignore = "needs the sites of the faults: ./ci.sh mutants-smoke"

@@ -7,7 +7,7 @@ const QUIET: Options = Options {
     crc: true,
 };
 
-/// Few enough to be quick in a debug build.
+/// Seeds of the tests. There are few, so that a debug build is quick.
 const RUNS: std::ops::Range<u64> = 33..49;
 
 #[test]
@@ -28,7 +28,7 @@ fn two_runs_with_one_seed_are_alike_octet_by_octet() {
     }
 }
 
-/// The runs are meaningful: packets are lost and damaged, and requests succeed and fail.
+/// Shows that the runs are meaningful: packets are damaged, and requests succeed and fail.
 #[test]
 fn runs_have_traffic_and_faults() {
     let (mut packets, mut completions) = ([0; 2], [0; 2]);
@@ -45,7 +45,7 @@ fn runs_have_traffic_and_faults() {
     assert!(succeeded > 1000 && failed > 100, "{completions:?}");
 }
 
-/// Most checks apply only where nothing may end a connection, so enough runs must be like that.
+/// Most checks apply only if nothing may end a connection, so there must be enough such runs.
 #[test]
 fn many_runs_and_half_of_the_connections_have_nothing_that_may_end_them() {
     let mut all = Tally::default();
@@ -61,7 +61,7 @@ fn many_runs_and_half_of_the_connections_have_nothing_that_may_end_them() {
     assert!(clean >= spared + ended && ended > 5, "\n{all}");
 }
 
-/// Seeds that failed once.
+/// Seeds that once failed.
 ///
 /// * 7005427: a damaged Reply set ORD to 0. A Read that the peer should refuse was refused by the
 ///   post instead, and the model waited for the peer.
@@ -74,8 +74,8 @@ fn what_has_failed_once_holds() {
     }
 }
 
-/// Seeds with damage that the checksum of TCP misses. If a change of the runs invalidates them,
-/// `./ci.sh sim --no-crc --seeds 100` finds others.
+/// Seeds with damage that the checksum of TCP does not detect. If a change of the simulator
+/// invalidates them, `./ci.sh sim --no-crc --seeds 100` finds others.
 const DAMAGED: [u64; 8] = [16, 40, 42, 44, 57, 81, 88, 95];
 
 #[test]
@@ -86,7 +86,7 @@ fn without_the_crc_wrong_octets_are_told_as_a_success_and_with_it_never() {
     };
     for seed in DAMAGED {
         let lost = run(seed, without).unwrap_err();
-        // All of these describe an operation that succeeded.
+        // Each symptom describes an operation that completed with success.
         let symptoms = [
             "returned wrong bytes",
             "received bytes differ from those sent",

@@ -38,7 +38,7 @@ pub(super) struct Region {
 /// All memory of the program.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// Number of regions that were ever registered.
+    /// Number of registrations that were attempted, modulo 256.
     made: u8,
     pub(super) regions: Vec<Region>,
     pub(super) windows: Vec<(WindowKind, MemoryWindow)>,

@@ -1,6 +1,6 @@
-//! MPA FPDUs in a stream (RFC 5044 section 4).
+//! Parser for the MPA FPDUs of a stream (RFC 5044 section 4).
 
-/// Bytes from the start of one Marker to the start of the next.
+/// Distance in bytes from the start of one Marker to the start of the next.
 const INTERVAL: u64 = 512;
 
 /// Framing options of one direction.
@@ -11,8 +11,8 @@ pub(super) struct Framing {
 }
 
 impl Framing {
-    /// Reads the FPDU at the start of `octets`, which is at `position` in the stream. Returns its
-    /// ULPDU and its length on the wire, or `None` if it is incomplete.
+    /// Reads the FPDU at the start of `octets`, whose first byte is at `position` in the stream.
+    /// Returns its ULPDU and its length on the wire, or `None` if it is incomplete.
     pub(super) fn next(
         self,
         octets: &[u8],
@@ -56,7 +56,7 @@ impl Framing {
         }
     }
 
-    /// Checks PAD and CRC.
+    /// Checks PAD and CRC. Returns the ULPDU and the length on the wire.
     fn finish_fpdu(self, wire: &[u8], mut content: Vec<u8>) -> Result<(Vec<u8>, usize), String> {
         let len = usize::from(u16::from_be_bytes([content[0], content[1]]));
         let crc = content.split_off(content.len() - 4);
@@ -88,7 +88,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// CRC32c, as iSCSI and MPA use it.
+/// Computes CRC32C, which MPA uses.
 fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(!0, |crc, octet| {
         crc >> 8 ^ TABLE[((crc ^ u32::from(*octet)) & 0xFF) as usize]
@@ -99,7 +99,7 @@ fn crc32c(octets: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// RFC 5044 Figure 5: an FPDU that starts with a Marker.
+    /// Returns the FPDU of RFC 5044 Figure 5, which starts with a Marker.
     fn figure_5() -> Vec<u8> {
         let mut octets = vec![0, 0, 0, 0, 0, 0x2A, 0x41, 0x43];
         octets.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);

@@ -1,5 +1,6 @@
-//! Protocol monitor: reads what each host sends, before faults are applied, and reports violations
-//! of the RFCs. It has a parser of its own, so that a fault of the stack cannot hide itself.
+//! Protocol monitor. It reads the packets of each host before the switch applies faults, and
+//! reports violations of the RFCs. It has its own parser, so that it does not share faults with the
+//! stack.
 
 mod fpdu;
 mod stream;
@@ -10,9 +11,9 @@ use crate::packet;
 use fpdu::Framing;
 use stream::Messages;
 
-/// Bytes of an MPA Request or Reply before its private data (RFC 5044 section 7.1.1).
+/// Length in bytes of an MPA Request or Reply without its private data (RFC 5044 section 7.1.1).
 const STARTUP: usize = 20;
-/// Flags of a startup frame.
+/// Flag M of a startup frame. The constants below are its other flags.
 const MARKERS: u8 = 0x80;
 const CRC: u8 = 0x40;
 const REJECTED: u8 = 0x20;
@@ -50,7 +51,7 @@ impl Startup {
         self.flags & flag != 0
     }
 
-    /// IRD that the frame announces.
+    /// Returns the IRD that the frame announces, if it announces one.
     fn ird(&self) -> Option<u16> {
         let octets = self
             .private_data
@@ -60,14 +61,14 @@ impl Startup {
         ird.filter(|ird| *ird != NO_DEPTH)
     }
 
-    /// Private data of the program.
+    /// Returns the private data of the program, without the enhanced connection data.
     fn said(&self) -> &[u8] {
         let skip = if self.is(ENHANCED) { 4 } else { 0 };
         self.private_data.get(skip..).unwrap_or_default()
     }
 }
 
-/// One direction of a connection.
+/// State of one direction of a connection.
 #[derive(Default)]
 struct Side {
     /// Sequence number of the first byte, once known.
@@ -79,7 +80,7 @@ struct Side {
     startup: Option<Startup>,
     /// Sequence number of the first byte after the startup frame.
     begin: Option<u32>,
-    /// Bytes parsed after the startup frame.
+    /// Number of bytes parsed after the startup frame.
     position: u64,
     messages: Messages,
 }
@@ -88,34 +89,34 @@ struct Side {
 #[derive(Default)]
 struct Pair {
     sides: [Side; 2],
-    /// No longer parsed: the connection was rejected, or a violation was found.
+    /// True if no longer parsed, because the connection was rejected or a violation was found.
     over: bool,
 }
 
-/// Bytes of a connection were changed in a way that TCP does not detect.
+/// Change to bytes of a connection that TCP does not detect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Damaged {
-    /// Private data of the program that asked for the connection.
+    /// Private data of the program that requested the connection.
     pub(crate) said: Vec<u8>,
-    /// The change is in an MPA Request or Reply, which no CRC covers.
+    /// True if the change is in an MPA Request or Reply, which no CRC covers.
     pub(crate) in_startup: bool,
 }
 
 /// Monitor of all connections.
 #[derive(Default)]
 pub(crate) struct Monitor {
-    /// By the flow of the initiator.
+    /// Connections by the flow of their initiator.
     pairs: BTreeMap<[u8; 6], Pair>,
     found: Option<String>,
 }
 
 impl Monitor {
-    /// Takes the first violation that was found.
+    /// Takes the first violation found.
     pub(crate) fn take_finding(&mut self) -> Option<String> {
         self.found.take()
     }
 
-    /// Reads a packet as its sender sent it.
+    /// Reads a packet as its sender sent it, and records a violation.
     pub(crate) fn observe(&mut self, packet: &[u8]) {
         let (Some(flow), Some(at), Some(number), Some(flags)) = (
             packet::flow(packet),
@@ -152,7 +153,7 @@ impl Monitor {
         self.pairs.get_mut(&key).map(|pair| (pair, side))
     }
 
-    /// Handles a SYN: of a new connection, of the side that answers, or a retransmission.
+    /// Handles a SYN: of a new connection, of the responder, or a retransmission.
     fn observe_syn(&mut self, flow: [u8; 6], next: u32) {
         match self.pair(flow) {
             Some((pair, 1)) => {
@@ -168,8 +169,8 @@ impl Monitor {
         }
     }
 
-    /// Records that some of these bytes are about to be changed. Returns the connection they belong
-    /// to.
+    /// Records that some of these bytes are about to be changed. Returns the affected connection,
+    /// or `None` if no byte of the stream is affected.
     pub(crate) fn record_damage(
         &mut self,
         flow: [u8; 6],
@@ -177,15 +178,15 @@ impl Monitor {
         len: usize,
     ) -> Option<Damaged> {
         let (pair, side) = self.pair(flow)?;
-        // A keep-alive of many TCP stacks has one byte before the first of the stream, which the
-        // receiver ignores.
+        // The keep-alive of many TCP stacks has one byte before the first of the stream. The
+        // receiver ignores it.
         let end = number.wrapping_add(u32::try_from(len).ok()?);
         if end.wrapping_sub(pair.sides[side].first?).cast_signed() <= 0 {
             return None;
         }
         let begin = pair.sides[side].begin;
         let in_startup = begin.is_none_or(|begin| number.wrapping_sub(begin).cast_signed() < 0);
-        // The monitor cannot know what the two sides negotiate from a damaged frame.
+        // After damage to a startup frame, the monitor does not know what the two sides negotiate.
         pair.over |= in_startup;
         Some(Damaged {
             said: pair.sides[0].startup.as_ref()?.said().to_vec(),
@@ -195,7 +196,7 @@ impl Monitor {
 }
 
 impl Side {
-    /// Records the sequence number of the first byte, once.
+    /// Records the sequence number of the first byte, unless it is already known.
     fn set_first(&mut self, first: u32) {
         self.first.get_or_insert(first);
         self.next.get_or_insert(first);
@@ -206,7 +207,7 @@ impl Side {
         let Some(next) = &mut self.next else {
             return false;
         };
-        // Hosts send in order, so there is never a gap.
+        // Hosts send their bytes in sequence, so there is never a gap.
         let known = next.wrapping_sub(number) as usize;
         let new = payload.get(known..).unwrap_or_default();
         self.octets.extend_from_slice(new);
@@ -216,7 +217,7 @@ impl Side {
 }
 
 impl Pair {
-    /// Parses all complete frames of one side.
+    /// Parses and checks all complete frames of one side.
     fn read(&mut self, side: usize) -> Result<(), String> {
         if self.sides[side].startup.is_none() && !self.read_startup(side)? {
             return Ok(());
@@ -232,7 +233,7 @@ impl Pair {
             self.over = true;
             return Ok(());
         }
-        // Each side's frame sets the options of the other direction.
+        // The peer's frame selects the Markers of this side. CRCs are on if either side wants them.
         let framing = Framing {
             markers: [reply, request][side].is(MARKERS),
             crc: request.is(CRC) || reply.is(CRC),
@@ -286,14 +287,14 @@ mod tests {
     use super::*;
     use crate::packet::tests::segment;
 
-    /// A Request with the private data `hi`.
+    /// Returns a Request with the private data `hi`.
     fn request() -> Vec<u8> {
         let mut octets = b"MPA ID Req Frame\x40\x01\x00\x02".to_vec();
         octets.extend_from_slice(b"hi");
         octets
     }
 
-    /// A packet of the initiator with this sequence number and these flags.
+    /// Returns a packet from the initiator with this sequence number and these flags.
     fn packet(number: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let mut packet = segment(payload);
         packet[33] = flags;
@@ -313,7 +314,7 @@ mod tests {
             said: b"hi".to_vec(),
             in_startup,
         };
-        // A retransmission may begin before bytes that the receiver still misses.
+        // A retransmission may cover bytes that the receiver still lacks.
         assert_eq!(monitor.record_damage(flow, 122, 8), Some(damaged(false)));
         assert_eq!(monitor.record_damage(flow, 121, 8), Some(damaged(true)));
     }

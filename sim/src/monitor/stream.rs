@@ -1,25 +1,26 @@
-//! Messages of one direction: segments of DDP (RFC 5041 section 4), operations of RDMAP (RFC 5040
+//! Messages of one direction: DDP segments (RFC 5041 section 4) and RDMAP operations (RFC 5040
 //! section 4, RFC 7306 section 4).
 
-/// Bytes of the headers of a tagged and of an untagged segment.
+/// Length in bytes of the header of a tagged segment.
 const TAGGED: usize = 14;
+/// Length in bytes of the header of an untagged segment.
 const UNTAGGED: usize = 18;
 const TERMINATE: u8 = 7;
 
-/// Messages that one direction has sent so far.
+/// State of the messages that one direction has sent.
 #[derive(Default)]
 pub(super) struct Messages {
     pub(super) fpdus: u64,
-    /// Read and Atomic Requests.
+    /// Number of Read and Atomic Requests.
     pub(super) asked: u64,
-    /// Read and Atomic Responses.
+    /// Number of Read and Atomic Responses.
     pub(super) answered: u64,
-    /// For each queue: number of complete messages, and bytes of the current one.
+    /// For each queue: the number of complete messages, and the number of bytes of the current one.
     queues: [(u32, usize); 4],
     terminated: bool,
 }
 
-/// Queue of each opcode; `None` for tagged ones.
+/// Queue number of each opcode; `None` for tagged messages and for opcodes without a queue.
 const QUEUES: [Option<usize>; 12] = [
     None,
     Some(1),
@@ -36,7 +37,7 @@ const QUEUES: [Option<usize>; 12] = [
 ];
 
 impl Messages {
-    /// Checks the next ULPDU.
+    /// Checks the next ULPDU and counts its message.
     pub(super) fn next(&mut self, ulpdu: &[u8]) -> Result<(), String> {
         if self.terminated {
             return Err(format!("{} bytes after a Terminate Message", ulpdu.len()));
@@ -61,7 +62,7 @@ impl Messages {
         }
         if let Some(queue) = queue {
             self.untagged(queue, ulpdu, last)?;
-            // RFC 5040 section 4.3: only a Send with Invalidate carries an STag.
+            // Only a Send with Invalidate carries an STag (RFC 5040 section 4.3).
             if !matches!(opcode, 4 | 6) && ulpdu[2..6] != [0; 4] {
                 return Err(format!("opcode {opcode:x} carries an STag"));
             }
@@ -72,7 +73,8 @@ impl Messages {
         Ok(())
     }
 
-    /// Checks that MSNs of a queue count from 1, and that the segments of a message are contiguous.
+    /// Checks that the MSNs of a queue count from 1, and that the segments of a message are
+    /// contiguous.
     fn untagged(&mut self, queue: usize, ulpdu: &[u8], last: bool) -> Result<(), String> {
         let word = |at: usize| {
             let word = ulpdu[at..at + 4].first_chunk().copied();

@@ -1,4 +1,4 @@
-//! Operations that a program should not do, or may do at any time.
+//! Operations that end a connection: invalid ones, and ones that a program may do at any time.
 
 use super::RECEIVES;
 use crate::end::both;
@@ -6,7 +6,7 @@ use crate::scenario::InvalidOperation;
 use crate::world::{EndCause, World};
 
 impl World {
-    /// Performs such an operation at one end.
+    /// Performs such an operation at one end, and records the cause of the end.
     pub(crate) fn invalid_operation(
         &mut self,
         connection: usize,
@@ -25,7 +25,7 @@ impl World {
             InvalidOperation::Abort | InvalidOperation::Drop => Some(EndCause::Aborted),
             InvalidOperation::Disconnect => Some(EndCause::Disconnected),
             InvalidOperation::Deregister => Some(EndCause::Deregistered),
-            // Recorded when the requests are posted.
+            // The cause is recorded when the requests are posted.
             InvalidOperation::Request(_) | InvalidOperation::TooManySends => None,
         };
         if let Some(cause) = cause {

@@ -8,11 +8,11 @@ use crate::lent_region::{Ask, Kind, LentRegion, Stage};
 use crate::memory;
 use crate::world::World;
 
-/// Longest part that is loaned.
+/// Maximum length of a loaned part.
 const LONGEST: usize = 20_000;
 
 impl World {
-    /// Loans memory to the peer.
+    /// Loans memory to the peer: sets it up and makes its STag valid.
     pub(crate) fn post_lend(
         &mut self,
         connection: usize,
@@ -20,7 +20,7 @@ impl World {
         len: usize,
     ) -> Result<bool, String> {
         let kinds = [Kind::Region, Kind::Window1, Kind::Window2, Kind::Fast];
-        // The last operation must be a request, whose completion shows that all are done.
+        // The last operation must post a request, because its completion shows that all are done.
         let last = self.connections[connection].ends[end].operations <= 1;
         let kind = kinds[self.random.usize(usize::from(last)..kinds.len())];
         let (at, wr_id) = (self.random.usize(0..40), self.next_wr_id());
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// Binds a window of type 1.
+    /// Binds a type 1 window, or unbinds it.
     fn post_bind(
         &mut self,
         connection: usize,
@@ -72,7 +72,7 @@ impl World {
         self.post_result(connection, end, wr_id, result, false)
     }
 
-    /// Posts a Write into memory that the peer has loaned, perhaps a Read of it, and a Send that
+    /// Posts a Write into memory that the peer has loaned, perhaps a Read from it, and a Send that
     /// returns it.
     pub(crate) fn post_into_lent(
         &mut self,
@@ -99,8 +99,8 @@ impl World {
         if !self.post_recorded(connection, end, wr, Op::Write, None)? {
             return Ok(false);
         }
-        // The Send may arrive before the Read has been answered. Invalidating an STag that is being
-        // read is an error, so the Send needs a fence.
+        // The Send may arrive before the peer has responded to the Read. Invalidating an STag that
+        // is being read is an error, so the Send needs a fence.
         let reads = self.random.bool();
         if reads && !self.read_into_sink(connection, end, (to, rkey), payload)? {
             return Ok(false);
@@ -134,8 +134,8 @@ impl World {
         Ok(())
     }
 
-    /// Registers memory of this side for one request. It is either the source of a Send or Write,
-    /// followed by an invalidation, or the sink of a Read that invalidates it.
+    /// Registers memory of this side for one request. Its Read invalidates the memory, which is the
+    /// sink. After a Send or Write from the memory, an invalidation follows.
     pub(crate) fn post_once(
         &mut self,
         connection: usize,
@@ -193,7 +193,7 @@ impl World {
         self.post_recorded(connection, end, wr, Op::TakeBack { lent }, None)
     }
 
-    /// Posts a Write of `content` from any source to the peer's target.
+    /// Posts a Write of `content`, described by `sges`, to the peer's target.
     fn write_to_target(
         &mut self,
         connection: usize,

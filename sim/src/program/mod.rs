@@ -1,4 +1,4 @@
-//! Programs: they keep receives posted, choose their next operation, and post it.
+//! The programs. They keep receives posted, choose their next operations, and post them.
 
 mod invalid_operations;
 mod lend;
@@ -17,7 +17,7 @@ use crate::wrong::Wrong;
 const QUEUE: usize = 32;
 /// Number of receives that a program keeps posted.
 const RECEIVES: usize = 8;
-/// Longest payload that is posted inline.
+/// Maximum payload of an inline request.
 const INLINE: usize = 256;
 
 impl World {
@@ -26,7 +26,7 @@ impl World {
         self.wr_ids
     }
 
-    /// One turn of the program of an end.
+    /// Runs one turn of an end's program and schedules the next.
     pub(crate) fn tick(&mut self, number: usize, end: usize, round: u32) -> Result<(), String> {
         let connection = &self.connections[number];
         if connection.stage == Stage::Over || connection.round != round {
@@ -56,7 +56,7 @@ impl World {
                 busy = true;
             }
         }
-        // The pause doubles while nothing happens.
+        // The pause between turns doubles while nothing happens.
         let me = &mut self.connections[number].ends[end];
         me.pause = if busy {
             self.random.u64(1..3_000)
@@ -73,7 +73,7 @@ impl World {
         Ok(())
     }
 
-    /// Keeps receives posted.
+    /// Posts receives until the program has enough of them.
     pub(crate) fn refill(&mut self, connection: usize, end: usize) -> Result<(), String> {
         let host = self.connections[connection].ends[end].host;
         let shared = (self.hosts[host].as_ref())
@@ -122,8 +122,8 @@ impl World {
             let Some(receives) = &mut memory.receives else {
                 return Ok(());
             };
-            // On a connection that receives nothing more, each receive would be flushed at once,
-            // again and again.
+            // On a connection that receives nothing more, each new receive would be flushed at
+            // once, without end.
             let over = matches!(qp.state(), QpState::Terminate | QpState::Error)
                 || matches!(qp.end_reason(), Some(EndReason::PeerDisconnect));
             if me.receives.len() >= RECEIVES || over {
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Returns true if a receive is available for a further message to this end.
+    /// Returns true if a receive is left for a further message to this end.
     pub(crate) fn has_receive(&self, connection: usize, end: usize) -> bool {
         let to = &self.connections[connection].ends[end];
         let Some(host) = &self.hosts[to.host] else {
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// Posts one operation. Returns false if nothing can be posted now.
+    /// Posts one operation. Returns false if it cannot be posted now.
     pub(crate) fn post_one(&mut self, connection: usize, end: usize) -> Result<bool, String> {
         let credit = self.has_receive(connection, 1 - end);
         let receive = self.receive_len(connection, 1 - end);
@@ -190,7 +190,7 @@ impl World {
         let kind = self.random.u8(0..22);
         let len = self.some_len(longest);
         match kind {
-            // In the client-server model the peer waits for the first bytes of the initiator.
+            // In the client-server model the responder waits for the first bytes of the initiator.
             _ if first => self.post_write(connection, end, len, false),
 
             0..=2 if credit => self.post_send(connection, end, len.min(receive), None),
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// Posts `wr` and records it, together with the message that it sends to the peer.
+    /// Posts `wr` and records it, together with the message that it delivers to the peer.
     pub(crate) fn post_recorded(
         &mut self,
         connection: usize,
@@ -234,7 +234,7 @@ impl World {
         op: Op,
         message: Option<Message>,
     ) -> Result<bool, String> {
-        // The completion of the last request shows that all are done.
+        // The completion of the last request shows that all requests are done, so it is signaled.
         let last = self.connections[connection].ends[end].operations <= 1;
         let signaled = self.random.u8(0..4) > 0 || last;
         let wr = if signaled { wr } else { wr.unsignaled() };

@@ -1,4 +1,4 @@
-//! Valid requests and their effects in the model.
+//! Valid requests, and their effects in the model.
 
 use uwarp_verbs::{RemoteBuffer, SendWr};
 
@@ -7,17 +7,17 @@ use crate::atomic::Atomic;
 use crate::end::{Message, Op, both};
 use crate::world::World;
 
-/// How a Send returns loaned memory.
+/// Way in which a Send returns loaned memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Back {
     /// The Send invalidates the STag.
     Invalidated { rkey: u32, lent: usize },
-    /// The message identifies the region, and the receiver invalidates it.
+    /// The message only identifies the region, and the receiver invalidates it.
     Told { lent: usize },
 }
 
 impl World {
-    /// Posts a Send. `back` is the loan that it returns, and whether the Send has a fence.
+    /// Posts a Send. `back` is the loan that it returns, and whether it has a fence.
     pub(crate) fn post_send(
         &mut self,
         connection: usize,
@@ -33,7 +33,7 @@ impl World {
             return Ok(false);
         };
         let payload = memory.source.expected(start, len).to_vec();
-        // Two SGEs, so that the payload is gathered.
+        // Two SGEs, so that the payload has to be gathered.
         let half = len / 2;
         let sges = [
             memory.source.sge(start, half),
@@ -130,7 +130,8 @@ impl World {
         self.read_into_sink(connection, end, from, content)
     }
 
-    /// Reads the target of an earlier Write, which must be placed by then (RFC 5040 section 5.5).
+    /// Posts a Read of the target of an earlier Write, which the peer must place first (RFC 5040
+    /// section 5.5).
     pub(crate) fn post_read_back(&mut self, connection: usize, end: usize) -> Result<bool, String> {
         let count = self.connections[connection].ends[end].writes.len();
         if count == 0 {
@@ -224,7 +225,7 @@ impl World {
         } else {
             len.min(theirs.target.free())
         };
-        // Offset in the sink that `read_into_sink` is going to use.
+        // Offset that `read_into_sink` will take in the sink.
         let sink = memory.sink.len() - memory.sink.free();
         let content = theirs.source.expected(start, len).to_vec();
         let from = (theirs.source.to(start), theirs.source.rkey());

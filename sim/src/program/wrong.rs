@@ -8,7 +8,7 @@ use crate::memory::Tracked;
 use crate::world::{Connection, EndCause, Stage, World};
 use crate::wrong::Wrong;
 
-/// Places that an invalid request may name, each by its TO and STag.
+/// TO and STag of each place that an invalid request may name.
 struct Names {
     target: (u64, u32),
     /// TO after the last byte of the target.
@@ -16,16 +16,16 @@ struct Names {
     source: (u64, u32),
     sink: (u64, u32),
     word: (u64, u32),
-    /// A returned region, whose STag is invalid.
+    /// A returned region, whose STag is no longer valid.
     dead: Option<(u64, u32)>,
-    /// A region for another connection.
+    /// A region that only another connection may use.
     foreign: Option<(u64, u32)>,
     /// The target of another connection in another protection domain.
     other: Option<(u64, u32)>,
 }
 
 impl Names {
-    /// Builds the request; `None` if there is no such place at present.
+    /// Builds the request, or returns `None` if there is no such place at present.
     fn request<'a>(
         &self,
         wrong: Wrong,
@@ -38,9 +38,9 @@ impl Names {
         let read = |(to, rkey)| SendWr::read(wr_id, sink, RemoteBuffer::at(to, rkey));
         let atomic = |(to, rkey)| SendWr::fetch_add(wr_id, sink, RemoteBuffer::at(to, rkey), 1);
         let (begin, target) = self.target;
-        // One with another index, one with another key.
+        // Two invalid STags: one with another index, one with another key.
         let (none, key) = ((begin, target ^ 0x0050_0A00), (begin, target ^ 5));
-        // Two bytes, of which exactly one is out of bounds.
+        // Writes two bytes, exactly one of which is out of bounds.
         let edge = |to| SendWr::write_inline(wr_id, b"ab", RemoteBuffer::at(to, target));
         let below = begin.checked_sub(1);
         Some(match wrong {
@@ -73,7 +73,7 @@ impl Names {
 }
 
 impl World {
-    /// Posts such a request if both ends are in RTS. Returns true if it was posted.
+    /// Posts an invalid request if both ends are in RTS. Returns true if it was posted.
     pub(crate) fn post_refused(
         &mut self,
         connection: usize,
@@ -129,8 +129,8 @@ impl World {
         self.log.event(self.clock.elapsed(), || {
             format!("connection {connection} end {end}: {wr_id} is invalid: {wrong:?}")
         });
-        // The post itself may refuse it, for example a Read after a damaged Reply that set ORD to
-        // 0. The peer never sees such a request.
+        // The post itself may refuse the request, for example a Read after a damaged Reply that set
+        // ORD to 0. The peer never receives such a request.
         if !self.post_recorded(connection, end, wr, op, message)? {
             return Ok(false);
         }
@@ -142,7 +142,8 @@ impl World {
         Ok(true)
     }
 
-    /// STag at this end's host that is valid for another connection only.
+    /// Returns the TO and STag of a region at this end's host that is valid for another connection
+    /// only.
     fn foreign(&self, connection: usize, end: usize) -> Option<(u64, u32)> {
         let mut lent = (self.neighbours(connection, end))
             .filter_map(|end| end.memory.as_ref())
@@ -152,7 +153,7 @@ impl World {
         found.map(|lent| (lent.to, lent.rkey))
     }
 
-    /// Target of another connection at this end's host, in another protection domain.
+    /// Returns the target of another connection at this end's host, in another protection domain.
     fn other(&self, connection: usize, end: usize) -> Option<(u64, u32)> {
         let domain = self.connections[connection].ends[end].domain;
         let mut others = (self.neighbours(connection, end)).filter(|end| end.domain != domain);
@@ -161,7 +162,7 @@ impl World {
         Some((target.to(0), target.rkey()))
     }
 
-    /// Ends of other connections at the host of this end.
+    /// Returns the ends of other connections at the host of this end.
     fn neighbours(&self, connection: usize, end: usize) -> impl Iterator<Item = &End> {
         let host = self.connections[connection].ends[end].host;
         let others = self.connections.iter().enumerate();

@@ -1,4 +1,4 @@
-//! Fault injection, step by step for each packet.
+//! Fault injection: the steps through which each packet passes.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -36,7 +36,8 @@ impl State {
             self.counts.corrupted += 1;
             damage::seen(&mut self.random, &mut octets);
             self.log.packet(now, "is damaged", &octets);
-            // A middlebox drops it or passes it on unchanged: cutting it would repair its checksum.
+            // A middlebox drops a damaged packet or passes it on unchanged. Cutting the packet
+            // would repair its checksum.
             self.one(now, to, octets);
             return;
         }
@@ -48,7 +49,7 @@ impl State {
             && octets.len() > at + 1
         {
             let payload = octets.len() - at;
-            // Errors are most likely at the first and last bytes.
+            // Errors of the receiver are most likely if a part has only one byte.
             let first = match self.random.u8(0..4) {
                 0 => 1,
                 1 => payload - 1,
@@ -64,8 +65,8 @@ impl State {
         self.hold(now, to, octets);
     }
 
-    /// Joins segments as a middlebox does: it holds at most one segment of each direction, to join
-    /// it with the next.
+    /// Joins segments as a middlebox does. It holds at most one segment of each direction, to join
+    /// it with the next one.
     fn hold(&mut self, now: Duration, to: usize, octets: Vec<u8>) {
         let flow = packet::flow(&octets);
         let held = (self.held.iter()).position(|(.., held)| packet::flow(held) == flow);
@@ -89,7 +90,7 @@ impl State {
         }
     }
 
-    /// Sends the segments whose hold time is over.
+    /// Sends the segments whose hold time has passed.
     pub(super) fn let_go(&mut self, now: Duration) {
         while let Some(index) = self.held.iter().position(|(until, ..)| *until <= now) {
             let (_, to, octets) = self.held.remove(index);
@@ -112,7 +113,7 @@ impl State {
         self.log.event(now, || format!("    by {damage:?}"));
     }
 
-    /// Rewrites streams as a middlebox does, each direction at most once.
+    /// Rewrites streams as a middlebox does, at most one change for each direction.
     fn rewrite(&mut self, now: Duration, octets: &mut Vec<u8>) {
         let (Some(flow), Some(at), Some(sequence), Some(flags)) = (
             packet::flow(octets),
@@ -148,7 +149,7 @@ impl State {
         }
     }
 
-    /// Delivers the same packet again, 64 µs to 8 s later.
+    /// Delivers the packet once more, 64 µs to 8 s later.
     fn replay(&mut self, now: Duration, to: usize, octets: &[u8]) {
         self.counts.replayed += 1;
         let later = Duration::from_micros(1 << self.random.u32(6..24));
@@ -157,7 +158,7 @@ impl State {
         self.due.push(due);
     }
 
-    /// Delivers one packet, perhaps twice.
+    /// Delivers one packet, or two copies if it is duplicated.
     fn one(&mut self, now: Duration, to: usize, octets: Vec<u8>) {
         let twice = self.chance(self.faults.duplicate);
         if twice {
@@ -199,9 +200,9 @@ impl State {
     }
 }
 
-/// Records a segment. Returns true if all its bytes come for the first time, because bytes that
-/// have passed once must not change. `newest` is the number after the last byte that has come; lost
-/// bytes before it count as passed.
+/// Advances `newest`, the sequence number after the last byte that has passed. Returns true if all
+/// bytes of the segment are new; only then may they be changed. Lost bytes before `newest` count as
+/// passed.
 fn advance_newest(newest: &mut u32, sequence: u32, payload: usize) -> bool {
     let is_behind = |number: u32, newest: u32| number.wrapping_sub(newest).cast_signed() >= 0;
     let next = sequence.wrapping_add(u32::try_from(payload).unwrap_or_default());

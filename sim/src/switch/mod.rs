@@ -1,4 +1,4 @@
-//! Switch between the hosts, with a cable to each, and the faults that it injects.
+//! Switch with a cable to each host, and the faults that it injects.
 
 mod inject;
 
@@ -16,31 +16,32 @@ use crate::damage::Rewrite;
 use crate::log::Log;
 use crate::monitor::{Damaged, Monitor};
 
-/// Faults of packets. The `f64` are probabilities from 0 to 1.
+/// Faults of packets and limits of cables. Each `f64` is a probability from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) loss: f64,
     pub(crate) duplicate: f64,
-    /// The packet is delayed while others pass it.
+    /// The packet is delayed, so that later ones arrive first.
     pub(crate) reorder: f64,
-    /// The packet is damaged, and a length or TCP's checksum shows it.
+    /// The packet is damaged, and its length or TCP checksum is wrong.
     pub(crate) corrupt: f64,
-    /// The payload is damaged and the checksum corrected: only the CRC of MPA detects it.
+    /// The payload is damaged and the checksum corrected, so that only the CRC of MPA detects it.
     pub(crate) corrupt_unseen: f64,
-    /// A middlebox inserts bytes into the stream or removes some, from this segment on.
+    /// A middlebox inserts bytes into the stream or removes some, and renumbers later segments.
     pub(crate) rewrite: f64,
-    /// The packet comes a second time, perhaps after the end of its connection.
+    /// The packet arrives a second time, perhaps after the end of its connection.
     pub(crate) replay: f64,
-    /// A middlebox cuts the segment in two, at any byte.
+    /// A middlebox cuts the segment in two at any byte.
     pub(crate) split: f64,
-    /// A middlebox holds the segment for a moment and joins it with the next one.
+    /// A middlebox holds the segment briefly and joins it with the next one.
     pub(crate) join: f64,
-    /// Time on the way, and the largest random addition to it.
+    /// Time in transit.
     pub(crate) delay: Duration,
+    /// Maximum random addition to `delay`.
     pub(crate) jitter: Duration,
-    /// Bytes per second of each cable towards a host; 0 for no limit.
+    /// Bytes per second of each cable to a host; 0 means no limit.
     pub(crate) bandwidth: u64,
-    /// Maximum number of bytes that wait for a cable, if `bandwidth` has a limit.
+    /// Maximum number of bytes that wait for a cable, if `bandwidth` is limited.
     pub(crate) queue: u64,
 }
 
@@ -73,27 +74,27 @@ pub(crate) struct Counts {
     pub(crate) too_large: u64,
 }
 
-/// A packet in transit: arrival time, number (for a stable order), receiving host, bytes.
+/// A packet in transit: arrival time, number (which makes the order stable), receiving host, bytes.
 type Due = Reverse<(Duration, u64, usize, Vec<u8>)>;
 
 struct State {
     faults: Faults,
     random: Rng,
     due: BinaryHeap<Due>,
-    /// Segments that a middlebox holds: until when, receiving host, bytes.
+    /// Segments that a middlebox holds: end of the hold time, receiving host, bytes.
     held: Vec<(Duration, usize, Vec<u8>)>,
-    /// Rewrite of each direction of a connection that has one.
+    /// Rewrite of each direction that has one.
     rewrites: BTreeMap<[u8; 6], Rewrite>,
-    /// For each direction, the sequence number after the last byte that reached the middlebox.
+    /// For each direction, the sequence number after the last byte that has reached the middlebox.
     newest: BTreeMap<[u8; 6], u32>,
     monitor: Monitor,
-    /// Connections with changed bytes, since the last call of `Switch::damaged`.
+    /// Connections with bytes changed since the last call of `Switch::damaged`.
     damaged: Vec<Damaged>,
     number: u64,
     cables: Vec<Cable>,
     counts: Counts,
     mtu: usize,
-    /// Senders that ICMP has yet to tell that a packet was too large.
+    /// Senders of too large packets that ICMP has not informed yet.
     too_large: Vec<usize>,
     /// Hash of all delivered packets.
     digest: u64,
@@ -103,20 +104,21 @@ struct State {
 #[derive(Clone, Copy, Default)]
 struct Cable {
     down: bool,
-    /// Time at which all packets that wait for the cable have passed.
+    /// Time at which the cable has transmitted all packets that wait for it.
     busy_until: Duration,
-    /// Arrival time of the last packet; keeps the order of packets that are not to be reordered.
+    /// Arrival time of the last packet. Packets that are not reordered arrive at this time or
+    /// later.
     last: Duration,
 }
 
-/// Switch that all hosts share.
+/// Handle of the switch, which all hosts share.
 #[derive(Clone)]
 pub(crate) struct Switch {
     clock: Arc<VirtualClock>,
     state: Arc<Mutex<State>>,
 }
 
-/// Cable of one host, from its side.
+/// End of a host's cable at the host.
 pub(crate) struct Port {
     switch: Switch,
     host: usize,
@@ -164,7 +166,7 @@ impl Switch {
         })
     }
 
-    /// Time of the next arrival.
+    /// Returns the time of the next arrival, or of the end of a hold time.
     pub(crate) fn next(&self) -> Option<Duration> {
         let state = self.state();
         let due = state.due.peek().map(|Reverse((at, ..))| *at);
@@ -172,7 +174,7 @@ impl Switch {
         held.chain(due).min()
     }
 
-    /// Takes the next packet that is due: receiving host and bytes.
+    /// Takes the next packet that is due. Returns its receiving host and its bytes.
     pub(crate) fn arrival(&self) -> Option<(usize, Vec<u8>)> {
         let now = self.clock.elapsed();
         let mut state = self.state();
@@ -192,7 +194,7 @@ impl Switch {
         }
     }
 
-    /// Takes a sender whose packet was larger than the MTU.
+    /// Takes a sender whose packet exceeded the MTU.
     pub(crate) fn too_large(&self) -> Option<usize> {
         self.state().too_large.pop()
     }
@@ -202,8 +204,8 @@ impl Switch {
         self.state().monitor.take_finding()
     }
 
-    /// Takes the connections with bytes changed in a way that TCP does not detect, since the last
-    /// call.
+    /// Takes the connections with bytes changed since the last call in a way that TCP does not
+    /// detect.
     pub(crate) fn damaged(&self) -> Vec<Damaged> {
         std::mem::take(&mut self.state().damaged)
     }
@@ -228,7 +230,7 @@ impl Switch {
         self.state().digest
     }
 
-    /// Stops all faults.
+    /// Stops all faults except the delay.
     pub(crate) fn calm(&self) {
         let state = &mut *self.state();
         let Faults { delay, .. } = state.faults;

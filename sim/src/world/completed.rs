@@ -1,4 +1,4 @@
-//! Completions, checked against the model.
+//! Checks of completions against the model.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::end::{End, Message, Posted, both};
 use crate::memory::Tracked;
 
 impl World {
-    /// Polls the CQ of a host and checks each completion.
+    /// Polls the CQ of a host for at most `most` completions and checks each. Returns their number.
     pub(crate) fn poll(&mut self, host: usize, most: usize) -> Result<usize, String> {
         let mut batch = [Completion::default(); 16];
         let resources = (self.hosts[host].as_mut()).and_then(|host| host.resources.as_mut());
@@ -38,7 +38,7 @@ impl World {
             let number = wc.wr_id & !RECEIVE;
             let came = match (wc.status, wc.cause) {
                 (Status::Success, _) => format!("{} bytes", wc.byte_len),
-                // The reason is logged once, when the connection is over.
+                // The reason is logged once, at the end of the connection.
                 (Status::WrFlush, _) => "flushed".to_owned(),
                 (_, Some(cause)) => cause.sentence(),
                 (status, None) => status.to_string(),
@@ -59,10 +59,10 @@ impl World {
         placed(me, peer, effect.placed).map_err(whose)
     }
 
-    /// Handles a completion of a receive.
+    /// Handles a completion of a receive and checks it against the message that the peer sent.
     fn received(&mut self, number: usize, end: usize, wc: &Completion) -> Result<(), String> {
         let connection = &mut self.connections[number];
-        // Closing a connection flushes the receives that are left.
+        // Closing a connection flushes the remaining receives.
         let lethal = connection.may_fail()
             || (connection.stage == Stage::Closing && wc.status == Status::WrFlush);
         let (me, peer) = both(&mut connection.ends, end);
@@ -99,12 +99,13 @@ impl World {
         memory.mark_expected(posted.at, payload);
         memory.mark_placed(posted.at, payload.len());
         me.take_returned(&message)?;
-        // RFC 5040 section 5.5: Writes before this message are placed.
+        // Writes before this message must be placed (RFC 5040 section 5.5).
         placed(peer, me, message.writes)
     }
 }
 
-/// Takes the completed receive from the model. A receive queue completes in order; an SRQ does not.
+/// Takes the completed receive from the model. A receive queue completes in posting order; an SRQ
+/// does not.
 fn taken(queue: &mut VecDeque<Posted>, wc: &Completion, is_shared: bool) -> Result<Posted, String> {
     let found = queue.iter().position(|posted| posted.wr_id == wc.wr_id);
     let Some(at) = found else {
@@ -118,7 +119,7 @@ fn taken(queue: &mut VecDeque<Posted>, wc: &Completion, is_shared: bool) -> Resu
         .ok_or_else(|| "a posted receive is missing from the model".to_owned())
 }
 
-/// Handles a receive that was flushed or failed. The message for it may have been placed in part.
+/// Handles a receive that failed or was flushed. Part of its message may have been placed.
 fn receive_failed(
     memory: &mut Tracked,
     posted: Posted,
@@ -133,14 +134,14 @@ fn receive_failed(
         return Err(format!("receive {number} has bytes that no message sent"));
     }
     memory.settle(posted.at, posted.len);
-    // Only one message can be in flight.
+    // Without an SRQ only the first message can be placed in part, and no later one arrives.
     if coming.is_some() && !is_shared {
         expected.clear();
     }
     Ok(())
 }
 
-/// Checks that the first `count` Writes of `from` are placed in the memory of `to`.
+/// Checks that the first `count` Writes from `from` are placed in the memory of `to`.
 pub(crate) fn placed(from: &mut End, to: &mut End, count: usize) -> Result<(), String> {
     let Some(memory) = &mut to.memory else {
         return Ok(());

@@ -13,11 +13,11 @@ use crate::host::address;
 use crate::memory::{Tracked, base, pattern};
 use crate::scenario::ConnectionPlan;
 
-/// One in this many rounds of connections is rejected.
+/// One in this many rounds is rejected by the responder's program.
 const REJECTED: u8 = 24;
 
 impl World {
-    /// Sets up an end with its memory and a new QP, or with one that was `used` before.
+    /// Sets up an end with new memory. Its QP is new, or `used` in an earlier round.
     pub(crate) fn end(
         &mut self,
         plan: ConnectionPlan,
@@ -76,7 +76,8 @@ impl World {
         Ok(End::new((number, domain), qp, memory, plan.operations[end]))
     }
 
-    /// Begins a round of a connection.
+    /// Begins a round of a connection: posts receives, schedules the programs and resolves the
+    /// address.
     pub(crate) fn begin(&mut self, connection: usize) -> Result<(), String> {
         let now = self.clock.elapsed();
         let Connection { ends, round, .. } = &self.connections[connection];
@@ -117,7 +118,7 @@ impl World {
         resolved.map_err(|error| format!("connection {connection}: {error}"))
     }
 
-    /// Handles requests and events of connection management.
+    /// Handles all requests and events of a host. Returns true if there were any.
     pub(crate) fn handle_cm(&mut self, host: usize) -> Result<bool, String> {
         let mut busy = false;
         loop {
@@ -142,7 +143,7 @@ impl World {
         }
     }
 
-    /// Handles an asynchronous event of a device.
+    /// Checks an asynchronous event of a device.
     fn async_event(&mut self, host: usize, event: &AsyncEvent) -> Result<(), String> {
         let overflow = self.plans[host].overflow;
         let (fits, qp_num) = match event {

@@ -1,4 +1,4 @@
-//! Causes that may end a connection, and the ends that each of them explains.
+//! Causes that may end a connection, and the reported reasons that each of them explains.
 
 use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{EndReason, RejectOptions, StartupError};
@@ -6,16 +6,16 @@ use uwarp_verbs::{EndReason, RejectOptions, StartupError};
 use super::World;
 use crate::monitor::Damaged;
 
-/// Incident after which a connection may end.
+/// Incident because of which a connection may end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum EndCause {
-    /// One of its hosts has died.
+    /// One of its hosts has vanished.
     Death,
     /// The CQ at one of its ends is not polled.
     Overflow,
-    /// Other connections take receives that it relies on.
+    /// Unexpected messages have taken receives that it needs.
     ReceivesTaken,
-    /// One end has more Reads in flight than the other one accepts.
+    /// One end has more Reads in flight than the other end accepts.
     Greedy,
     /// A region was deregistered while it was in use.
     Deregistered,
@@ -23,31 +23,32 @@ pub(crate) enum EndCause {
     Aborted,
     /// One end closed the connection while it was in use.
     Disconnected,
-    /// A request was posted that the peer must refuse.
+    /// A request was posted that the peer has to refuse.
     Refusal,
     /// The responder's program rejects the connection.
     Rejected,
     /// Bytes of an MPA Request or Reply were changed, which no CRC covers.
     StartupDamaged,
-    /// Bytes of FPDUs were changed.
+    /// Bytes after the startup frames were changed.
     Damaged,
 }
 
-/// No receive was available for a message (RFC 5041 section 7.2).
+/// Terminate code for a message without a receive (RFC 5041 section 7.2).
 const NO_BUFFER: [u8; 3] = [1, 2, 2];
-/// Code of a side that fails by itself (RFC 5040 section 7.1).
+/// Terminate code of a side that fails by itself (RFC 5040 section 7.1).
 const LOCAL: [u8; 3] = [0, 0, 0];
 
 impl EndCause {
-    /// Codes that a Terminate Message may carry after this cause.
+    /// Returns the codes that a Terminate Message may carry after this cause.
     /// [`Wrong::codes`](crate::wrong::Wrong::codes) has those of a refusal.
     pub(crate) fn codes(self) -> &'static [[u8; 3]] {
         match self {
             EndCause::Overflow => &[LOCAL],
             EndCause::ReceivesTaken | EndCause::Greedy => &[NO_BUFFER],
-            // Writes, and Reads of written bytes, name an invalid STag.
+            // Writes, and Reads of written bytes, then name an invalid STag.
             EndCause::Deregistered => &[[1, 1, 0], [0, 1, 0]],
-            // RFC 5044 section 8: a wrong CRC, or a wrong Marker. No later error may be reported.
+            // A wrong CRC, or a wrong Marker (RFC 5044 section 8). Later errors must not be
+            // reported.
             EndCause::Damaged => &[[2, 0, 2], [2, 0, 3]],
             EndCause::Death
             | EndCause::Aborted
@@ -58,7 +59,7 @@ impl EndCause {
         }
     }
 
-    /// Returns true if this cause may lead to this end. An orderly end needs no cause, and
+    /// Returns true if this cause may lead to this reason. A graceful end needs no cause.
     /// `World::judge` checks the codes of Terminate Messages.
     fn explains(self, reason: &EndReason) -> bool {
         match reason {
@@ -70,19 +71,20 @@ impl EndCause {
             EndReason::CqOverflow { .. } | EndReason::LocalError { .. } => {
                 self == EndCause::Overflow
             }
-            // A dead host sends nothing more, so it has reset nothing.
+            // A dead host sends nothing more, so it resets no connection.
             EndReason::LlpLost {
                 error: LlpError::TimedOut { .. },
             } => self == EndCause::Death,
             EndReason::ConnectTimedOut | EndReason::ConnectFailed { .. } => self == EndCause::Death,
-            // A reset may arrive before a Terminate Message, or before the last bytes.
+            // A reset may overtake a Terminate Message or the last bytes.
             EndReason::LlpLost { .. } => self != EndCause::Death,
             EndReason::ClosedMidway { .. } => matches!(self, EndCause::Aborted | EndCause::Damaged),
-            // The length of an FPDU was damaged, so the FPDU never ends.
+            // A damaged length field announces an FPDU that never ends.
             EndReason::Stalled { sending: false } => self == EndCause::Damaged,
-            // The same, while this side closes and waits for the response to its Read.
+            // A damaged length field, or a dead host, while this side closes and waits for a
+            // response.
             EndReason::CloseTimedOut { .. } => matches!(self, EndCause::Damaged | EndCause::Death),
-            // The first FPDU of the initiator was damaged in this way.
+            // The length field of the initiator's first FPDU was damaged.
             EndReason::StartupFailed {
                 error: StartupError::RtrMissing,
             } => self == EndCause::Damaged,
@@ -95,9 +97,9 @@ impl EndCause {
     }
 }
 
-/// Returns true if one of the causes explains this end.
+/// Returns true if one of the causes explains this reason.
 pub(crate) fn is_explained(causes: &[EndCause], reason: &EndReason) -> bool {
-    // A damaged Request or Reply may lead to any end.
+    // A damaged Request or Reply may lead to any reason.
     causes.contains(&EndCause::StartupDamaged) || causes.iter().any(|cause| cause.explains(reason))
 }
 
@@ -119,8 +121,8 @@ impl World {
         }
     }
 
-    /// Records that unexpected messages take receives of this end. With an SRQ this affects all
-    /// connections of the host, now and later.
+    /// Records that unexpected messages took receives of this end. With an SRQ this is a cause for
+    /// all connections of the host, now and later.
     pub(crate) fn record_taken_receives(&mut self, connection: usize, end: usize) {
         let host = self.connections[connection].plan.hosts[end];
         if self.plans[host].srq {
@@ -129,7 +131,7 @@ impl World {
         }
     }
 
-    /// Causes that a connection has from its beginning.
+    /// Returns the causes that a connection has from its beginning.
     pub(crate) fn causes_at_birth(&self, connection: usize) -> Vec<EndCause> {
         let plan = &self.connections[connection].plan;
         let hosts = || plan.hosts.iter().copied();
@@ -153,7 +155,7 @@ impl World {
         born.map(|(_, cause)| cause).collect()
     }
 
-    /// Records the changes that the switch made to bytes on their way.
+    /// Records the causes that follow from bytes changed by the switch.
     pub(crate) fn note_damage(&mut self) {
         for Damaged { said, in_startup } in self.switch.damaged() {
             let Some((number, round)) = parse_name(&said) else {
@@ -171,8 +173,8 @@ impl World {
     }
 }
 
-/// Private data of a connect request: connection, round, and a check value, because no CRC covers
-/// it.
+/// Returns the private data of a connect request: connection, round, and a check value, because no
+/// CRC covers it.
 pub(crate) fn connection_name(number: usize, round: u32) -> Vec<u8> {
     let mut said = vec![
         u8::try_from(number).unwrap_or(u8::MAX),
@@ -183,7 +185,8 @@ pub(crate) fn connection_name(number: usize, round: u32) -> Vec<u8> {
     said
 }
 
-/// Private data of a rejection: random bytes, and perhaps the ORD that the responder would need.
+/// Returns the options of a rejection: random private data, and perhaps the ORD that the responder
+/// would need.
 pub(crate) fn refusal(number: usize, round: u32) -> RejectOptions {
     let draw = &mut fastrand::Rng::with_seed(number as u64 * 64 + u64::from(round));
     let mut private_data = vec![0; draw.usize(0..=508)];
@@ -194,7 +197,7 @@ pub(crate) fn refusal(number: usize, round: u32) -> RejectOptions {
         .ord_needed(draw.bool().then_some(20))
 }
 
-/// Connection and round that private data names; `None` if it was damaged.
+/// Parses the connection and the round from private data. Returns `None` if it was damaged.
 pub(crate) fn parse_name(said: &[u8]) -> Option<(usize, u32)> {
     let &[number, round, ..] = said else {
         return None;

@@ -10,7 +10,8 @@ use super::{Event, PATIENCE, Stage, World};
 use crate::end::{End, both};
 
 impl World {
-    /// Checks whether a connection is to be closed, or is over. Returns true if anything changed.
+    /// Closes a connection whose programs are done, and finishes one whose ends are both over.
+    /// Returns true if it did either.
     pub(crate) fn check_end(&mut self, number: usize) -> Result<bool, String> {
         let connection = &mut self.connections[number];
         if connection.stage == Stage::Over {
@@ -24,7 +25,8 @@ impl World {
         }
         let over = |state: &Option<QpState>| matches!(state, None | Some(QpState::Error));
         let [first, second] = &states;
-        // A QP without a connect request stays idle; all others learn of the end.
+        // A QP without a connect request stays Idle. All others leave their state when the
+        // connection ends.
         let nobody = !connection.accepted && *second == Some(QpState::Idle);
         let never = *first == Some(QpState::Idle)
             && connection.may_fail()
@@ -47,7 +49,8 @@ impl World {
         Ok(false)
     }
 
-    /// Handles a connection that is not over after `PATIENCE`.
+    /// Handles a connection that is not over after `PATIENCE`. This is an error, unless an unpolled
+    /// CQ explains it for the first time; then ends the connection and waits once more.
     pub(crate) fn patience_over(
         &mut self,
         number: usize,
@@ -69,7 +72,7 @@ impl World {
             )
         });
         let stage = connection.stage;
-        // A connection that has begun to end has timeouts of its own.
+        // A connection that has begun to end has its own timeouts.
         let polled =
             |end: &End| (self.hosts[end.host].as_ref()).is_some_and(|host| !host.plan.overflow);
         let polled = connection.ends.iter().all(polled);
@@ -98,13 +101,13 @@ impl World {
         Ok(())
     }
 
-    /// Both ends are over: checks that every request has completed, and that memory matches the
-    /// model.
+    /// Handles a connection with both ends over. Checks that every request has completed and that
+    /// memory matches the model, then begins the next round.
     pub(crate) fn finish(&mut self, number: usize) -> Result<(), String> {
         let hosts = self.connections[number].plan.hosts;
         for end in &self.connections[number].ends {
             if let Some(qp) = end.qp.as_ref().filter(|qp| qp.state() == QpState::Idle) {
-                // It was never connected, so its receives have to be flushed.
+                // It was never connected, so its receives are not flushed yet.
                 let _ = qp.modify(&QpModify::new().state(QpState::Error));
                 let _ = qp.reset();
             }
@@ -155,7 +158,7 @@ impl World {
                     lent.memory.check(&whose)?;
                 }
                 memory.sink.check(&whose)?;
-                // Without completions the content of receives is unknown.
+                // Without completions the expected content of receives is unknown.
                 if let Some(receives) = memory.receives.as_ref().filter(|_| !overflow) {
                     receives.check(&whose)?;
                 }
@@ -218,7 +221,7 @@ impl World {
         self.begin(number)
     }
 
-    /// Drops all resources at the end of a run, and checks that nothing is left.
+    /// Drops all resources at the end of a run, and checks that no connection or object is left.
     pub(crate) fn tear_down(mut self) -> Result<(), String> {
         self.connections.clear();
         for host in self.hosts.iter_mut().flatten() {
@@ -248,8 +251,8 @@ impl World {
             let Some(host) = host else {
                 continue;
             };
-            // The limit equals the number of domains, so these succeed only if the old ones are
-            // gone.
+            // The limit equals the number of domains, so these allocations succeed only if the old
+            // domains are gone.
             let domains = (0..host.plan.domains).map(|_| host.device.alloc_pd());
             let domains: Result<Vec<_>, _> = domains.collect();
             let cq = host.device.create_cq(1);
@@ -260,7 +263,8 @@ impl World {
     }
 }
 
-/// Checks that every request of an end has completed, and that the peer's memory shows it.
+/// Checks that every request of an end has completed, and that its Writes and atomics have taken
+/// effect.
 fn check_settled(me: &mut End, peer: &mut End, polled: bool, may_fail: bool) -> Result<(), String> {
     let left = me.sends.iter().find(|sent| sent.signaled);
     if let Some(left) = left.filter(|_| polled) {
@@ -287,7 +291,7 @@ fn check_settled(me: &mut End, peer: &mut End, polled: bool, may_fail: bool) -> 
     Ok(())
 }
 
-/// Checks that the word of `to` has a value that the atomics of `from` may have left.
+/// Checks that the word of `to` has a value that the atomics from `from` may have left.
 fn check_word(from: &End, to: &End) -> Result<(), String> {
     let Some(memory) = &to.memory else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! One run: hosts, connections, time, and the order of events.
+//! A run: hosts, connections, time, and the order of events.
 
 mod completed;
 mod connect;
@@ -24,15 +24,15 @@ use crate::switch::Switch;
 use crate::tally::Tally;
 use crate::wrong::Wrong;
 
-/// Bit that distinguishes the work request ids of receives.
+/// Bit that marks the work request ids of receives.
 pub(crate) const RECEIVE: u64 = 1 << 63;
 
-/// Time after which a connection must be over. Without faults everything is done by then.
+/// Virtual time after which a connection must be over. It is long enough for everything to
+/// complete.
 const PATIENCE: Duration = Duration::from_secs(7200);
-/// Number of retries of an invalid operation whose connection is not open yet; each waits longer.
+/// Number of retries of an invalid operation whose connection is not open yet. Each waits longer.
 const INVALID_OPERATION_TRIES: u32 = 12;
-/// Maximum number of rounds of progress without time passing. More of them mean that a device
-/// spins.
+/// Maximum number of rounds of progress without time passing. If there are more, a device spins.
 const SPIN: usize = 200_000;
 
 /// Options of a run, besides its seed.
@@ -40,41 +40,41 @@ const SPIN: usize = 200_000;
 pub struct Options {
     /// Level of detail of the log.
     pub log: Log,
-    /// Whether MPA uses its CRC.
+    /// True if MPA uses its CRC. False switches it off on all hosts.
     pub crc: bool,
 }
 
-/// Result of a run without a failure.
+/// Result of a run that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Hash of all delivered packets: two runs with one seed have the same.
+    /// Hash of all delivered packets. Two runs with the same seed have the same hash.
     pub digest: u64,
     /// Virtual time that the run took.
     pub lasted: Duration,
-    /// Packets that were sent, and packets whose damage only the CRC detects.
+    /// Number of packets sent, and number of packets with damage that only the CRC detects.
     pub packets: [u64; 2],
-    /// Completions with success, and with an error.
+    /// Number of completions with success, and with an error.
     pub completions: [u64; 2],
-    /// Incidents of connections, and how they ended.
+    /// Counts of the causes of ends and of the reasons reported.
     pub tally: Tally,
 }
 
 /// Event on the agenda.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Event {
-    /// A turn of the program of an end.
+    /// A turn of the program at one end.
     Tick {
         connection: usize,
         end: usize,
         round: u32,
     },
     Mishap(usize),
-    /// Another try of an invalid operation whose connection was not open yet.
+    /// Another attempt at an invalid operation whose connection was not open yet.
     Again {
         mishap: usize,
         tries: u32,
     },
-    /// `PATIENCE` with a connection has run out, for the first or (`again`) the second time.
+    /// A connection is not over after `PATIENCE`, for the first or (`again`) the second time.
     Over {
         connection: usize,
         round: u32,
@@ -87,7 +87,7 @@ pub(crate) enum Stage {
     Opening,
     Open,
     Closing,
-    /// All rounds are over.
+    /// All rounds have ended.
     Over,
 }
 
@@ -95,15 +95,15 @@ pub(crate) struct Connection {
     pub(crate) plan: ConnectionPlan,
     pub(crate) ends: [End; 2],
     pub(crate) round: u32,
-    /// Requests that the peer must refuse, with the end that posted them.
+    /// Requests that the peer must refuse, each with the end that posted it.
     pub(crate) refusals: Vec<(usize, Wrong)>,
-    /// Incidents of this round that may end it.
+    /// Causes for which this round of the connection may end.
     pub(crate) causes: Vec<EndCause>,
-    /// Time at which it began to end.
+    /// Time at which an end first reported that the connection ended.
     ending: Option<Duration>,
     pub(crate) stage: Stage,
     accepted: bool,
-    /// The responder's program rejects it in this round.
+    /// True if the responder's program rejects it in this round.
     rejects: bool,
     id: Option<CmId>,
 }
@@ -127,27 +127,27 @@ pub(crate) struct World {
     agenda: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     entries: u64,
     pub(crate) wr_ids: u64,
-    /// Connection and end of each QP, by host and QP number.
+    /// Connection and end of each QP. The key is the host and the QP number.
     qps: BTreeMap<(usize, u32), (usize, usize)>,
     completions: [u64; 2],
     ipv6: bool,
     mtu: usize,
-    /// Configuration of all hosts, including dead ones.
+    /// Configuration of all hosts, including those that have died.
     plans: Vec<HostPlan>,
     crc: bool,
-    /// Nothing in this run may end a connection.
+    /// True if nothing in this run may end a connection.
     pub(crate) harmless: bool,
     /// Hosts whose shared receives were taken by unexpected messages.
     receives_taken: BTreeSet<usize>,
     tally: Tally,
-    /// Nothing is lost or late, and no host waits for receives.
+    /// True if nothing is lost or late, and no host makes another one wait for receives.
     quiet: bool,
 }
 
-/// Plays the run of a seed.
+/// Runs the simulation of a seed.
 ///
 /// # Errors
-/// Describes the first promise that was broken.
+/// Describes the first check that failed.
 pub fn run(seed: u64, options: Options) -> Result<Outcome, String> {
     let mut world = World::new(seed, options)?;
     world.play()?;
@@ -255,7 +255,7 @@ impl World {
         self.agenda.push(Reverse((at, self.entries, event)));
     }
 
-    /// Plays the whole run.
+    /// Runs until all connections are over.
     pub(crate) fn play(&mut self) -> Result<(), String> {
         loop {
             let next = self.settle()?;
@@ -361,7 +361,8 @@ impl World {
         }
     }
 
-    /// Performs an invalid operation once its connection is open.
+    /// Performs an invalid operation, or schedules another attempt if its connection is not open
+    /// yet.
     fn try_invalid_operation(&mut self, mishap: usize, tries: u32) -> Result<(), String> {
         let (
             _,

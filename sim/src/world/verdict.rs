@@ -1,4 +1,4 @@
-//! Reasons why connections ended, checked against the incidents of the run.
+//! Checks of the reasons for which connections ended against the causes that the run recorded.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::wrong::Wrong;
 
 /// Code of a side that fails by itself (RFC 5040 section 7.1).
 const LOCAL: [u8; 3] = [0, 0, 0];
-/// Longest end of a connection where nothing is lost. A program takes a turn every two seconds at
-/// least.
+/// Maximum time that the end of a connection takes if nothing is lost. Programs pause for at most
+/// two seconds.
 const PROMPT: Duration = Duration::from_secs(30);
 
 impl World {
-    /// Checks that the two reasons fit each other and the causes.
+    /// Checks that the reasons of both ends agree and that the causes explain them.
     pub(crate) fn judge(
         &self,
         number: usize,
@@ -42,7 +42,7 @@ impl World {
                 return wrong(error);
             }
         }
-        // After damage that nobody can detect, any reason is allowed.
+        // After damage that no check can detect, any reason is allowed.
         let unseen = [EndCause::Damaged, EndCause::StartupDamaged];
         let [damaged, startup] = unseen.map(|cause| connection.causes.contains(&cause));
         if startup || damaged && !self.crc {
@@ -181,12 +181,14 @@ impl World {
     }
 }
 
-/// Groups of connections in a tally.
+/// Groups of connections in a tally. No cause was recorded for this one.
 const CLEAN: &str = "connections without a cause to end";
+/// A cause was recorded, but both ends were graceful.
 const SPARED: &str = "connections with a cause to end, and an orderly end";
+/// A cause was recorded, and an end was not graceful.
 const ENDED: &str = "connections ended by a cause";
 
-/// Name of a reason in a tally.
+/// Returns the name of a reason in a tally.
 fn tally_name(reason: &EndReason) -> String {
     match terminate_code(&Some(reason.clone())) {
         Some(code) => format!("Terminate {}", number_of(code)),
@@ -206,7 +208,7 @@ fn is_reported(end: usize, what: Wrong, reasons: &[Option<EndReason>; 2]) -> boo
         && code.is_some_and(|code| what.codes().contains(&code))
 }
 
-/// Reasons of the two ends as text.
+/// Formats the reasons of both ends.
 pub(crate) fn describe(reasons: &[Option<EndReason>; 2]) -> [String; 2] {
     reasons.each_ref().map(|reason| match reason {
         Some(reason) => reason.to_string(),
@@ -214,7 +216,8 @@ pub(crate) fn describe(reasons: &[Option<EndReason>; 2]) -> [String; 2] {
     })
 }
 
-/// Code of the Terminate Message that a side sent or received.
+/// Returns the code of the Terminate Message that a side sent or received. A local failure counts
+/// as code [`LOCAL`].
 fn terminate_code(reason: &Option<EndReason>) -> Option<[u8; 3]> {
     match reason {
         Some(EndReason::TerminateSent { terminate, .. }) => {
@@ -226,7 +229,7 @@ fn terminate_code(reason: &Option<EndReason>) -> Option<[u8; 3]> {
     }
 }
 
-/// Usual notation of Terminate codes.
+/// Formats a Terminate code in its usual notation.
 fn number_of([layer, etype, code]: [u8; 3]) -> String {
     format!("{layer}/{etype}/{code:02x}")
 }
@@ -235,8 +238,8 @@ fn octets(code: TerminateCode) -> [u8; 3] {
     [code.layer, code.etype, code.code]
 }
 
-/// Compares the received code with the one that the other side reports. A side that is gone reports
-/// none.
+/// Compares a received code with the one that the other side reports. A side that is gone reports
+/// no code.
 fn disagree(code: TerminateCode, other: &Option<EndReason>) -> Option<String> {
     let reported = match other {
         None | Some(EndReason::Aborted) => return None,
