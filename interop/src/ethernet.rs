@@ -1,4 +1,4 @@
-//! Wires for uwarp's own TCP: Ethernet frames between the guest and us.
+//! Wires for uwarp's own TCP, which carry Ethernet frames between the guest and us.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,19 +20,19 @@ use crate::wire::{Family, PATIENCE, Wire};
 
 const OUR_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const OUR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-/// Always the same, because the guest remembers it when one host of ours replaces another.
+/// Constant MAC address. The guest caches it, and one host of ours may replace another.
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
-/// Keys after the place in `--device`.
+/// Options that follow the attachment in the value of `--device`.
 const OUR_KEYS: &str = "ip=192.0.2.1/24,ip=2001:db8::1/64,mac=02:00:00:00:02:01";
 
-/// Creates a network on the wire.
+/// Function that creates a network on the wire.
 type Open = dyn Fn(&LinkSettings) -> std::result::Result<EthernetNetwork, LlpError> + Send;
 
-/// Our host on a wire. The tests of the wire share it. It ends while a command needs the place on
-/// the wire.
+/// Our host on a wire, which the tests of the wire share. It ends while a command needs the
+/// attachment.
 struct Host {
     open: Box<Open>,
-    /// Returns true if none of our hosts is attached.
+    /// Returns true if no host of ours is attached.
     vacant: Box<dyn Fn() -> Result<bool> + Send>,
     now: Mutex<Option<EthernetNetwork>>,
 }
@@ -48,13 +48,13 @@ impl Host {
         Ok(now.insert(network).clone())
     }
 
-    /// Creates a host for the caller only, with faults.
+    /// Creates a host with faults for the caller only, after the shared one has ended.
     fn faulty(&self, faults: FaultSettings) -> Result<EthernetNetwork> {
         self.vacate()?;
         Ok((self.open)(&settings(Some(faults)))?)
     }
 
-    /// Ends the shared host, and waits until the last of its connections has ended.
+    /// Ends the shared host, and waits until its last connection has ended.
     fn vacate(&self) -> Result<()> {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.wait_vacant()
@@ -80,7 +80,7 @@ fn settings(faults: Option<FaultSettings>) -> LinkSettings {
         .faults(faults)
 }
 
-/// A wire of Ethernet frames, with our host at one end.
+/// A wire of Ethernet frames. Our host is at one end, the guest at the other.
 pub struct EthernetWire {
     kind: Kind,
     family: Family,
@@ -93,15 +93,15 @@ enum Kind {
     Tap,
 }
 
-/// Attachments of both ends, created with the guest.
+/// Attachments of both ends of the wire, created with the guest.
 struct Place {
     host: Host,
-    /// Value for `--device`.
+    /// Start of the value for `--device`.
     device: String,
     _keep: Keep,
 }
 
-/// Objects that live as long as the place.
+/// Resources that must live as long as the attachments.
 #[expect(dead_code, reason = "held for their Drop")]
 enum Keep {
     Dir(TempDir),
@@ -117,8 +117,8 @@ impl EthernetWire {
         }
     }
 
-    /// Creates a wire of frames in Unix datagrams: our `unix:` device and QEMU's `-netdev dgram`.
-    /// Needs no privileges.
+    /// Creates a wire of frames in Unix datagrams, between our `unix:` device and QEMU's `-netdev
+    /// dgram`. It needs no privileges.
     #[must_use]
     pub fn unix_datagrams() -> EthernetWire {
         EthernetWire::of(Kind::UnixDatagrams)
@@ -131,7 +131,7 @@ impl EthernetWire {
         EthernetWire::of(Kind::Tap)
     }
 
-    /// Checks whether this machine permits such a wire.
+    /// Checks whether this machine permits a TAP wire.
     ///
     /// # Errors
     /// Names the step that the system refused.
@@ -161,7 +161,7 @@ fn unix_datagrams() -> Result<(Place, NetDevice)> {
         open: Box::new(move |settings| {
             EthernetNetwork::unix(&ours, &theirs, Some(OUR_MAC), settings)
         }),
-        // The file of the socket may outlive its process.
+        // The socket file may outlive its process, so a connection attempt decides.
         vacant: Box::new(move || match UnixDatagram::unbound()?.connect(&socket) {
             Ok(()) => Ok(false),
             Err(error) if is_unattached(&error) => Ok(true),
@@ -198,7 +198,7 @@ fn tap() -> Result<(Place, NetDevice)> {
     let device = format!("tap:{ours}");
     let host = Host {
         open: Box::new(move |settings| EthernetNetwork::tap(name, Some(OUR_MAC), settings)),
-        // The device has a carrier while a program is attached to it.
+        // The interface has a carrier (LOWER_UP) while a program is attached to it.
         vacant: Box::new(move || {
             let link = namespace::run(&["ip", "-o", "link", "show", "dev", &ours])?;
             Ok(!link.contains("LOWER_UP"))
@@ -275,7 +275,7 @@ impl Wire for EthernetWire {
     }
 }
 
-/// Two TAP devices on a bridge.
+/// Two TAP devices joined by a bridge.
 struct Bridge {
     name: String,
     ours: String,
@@ -305,7 +305,7 @@ impl Bridge {
 impl Drop for Bridge {
     fn drop(&mut self) {
         for name in [&self.ours, &self.theirs, &self.name] {
-            // The namespace removes what is left.
+            // The end of the namespace removes what is left.
             let _ = namespace::run(&["ip", "link", "del", "dev", name]);
         }
     }

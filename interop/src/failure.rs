@@ -1,11 +1,11 @@
-//! Errors of test steps, as text.
+//! The error type of test steps, which is a text.
 
-/// Reason why a step of a test failed: what happened, what was expected, and what was observed
-/// instead.
+/// Reason why a step of a test failed. It tells what happened, what was expected and what was
+/// observed.
 #[derive(Clone, Debug)]
 pub struct Failure(String);
 
-/// Result of a step.
+/// Result of a test step.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
@@ -14,7 +14,7 @@ impl Failure {
         Failure(what.into())
     }
 
-    /// Prepends the action that failed.
+    /// Prepends the action that failed to the text.
     #[must_use]
     pub fn during(self, what: impl std::fmt::Display) -> Self {
         Failure(format!("{what}: {}", self.0))

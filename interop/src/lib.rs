@@ -1,11 +1,12 @@
 //! Foundation of uwarp's interoperability tests: a virtual machine with the Linux siw driver, the
-//! agent in it, and the wires between the machine and us.
+//! agent in it, and wires between the machine and this process.
 //!
-//! [`Guest`] is the machine (QEMU without KVM, no privileges needed); it runs shell commands.
-//! [`Agent`] controls the application under test in it, over a separate channel that does not
-//! depend on the wire. [`Wire`] connects the two ends. [`Report`] collects results into a matrix.
+//! [`Guest`] is the machine (QEMU without KVM, which needs no privileges). It runs shell commands.
+//! [`Agent`] controls an RDMA application in the guest, through a channel that does not depend on
+//! the wire. [`Wire`] connects the guest with our endpoint. [`Report`] collects the results in a
+//! matrix.
 //!
-//! Processes started here end with this process for any reason.
+//! The kernel kills the processes started here when this process ends, whatever the cause.
 
 mod agent;
 mod ethernet;

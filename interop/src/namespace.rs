@@ -1,4 +1,4 @@
-//! A network namespace for the tests. Its interfaces end with it, and it ends with the process.
+//! A network namespace for the tests. It ends with the process, and its interfaces end with it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,28 +9,28 @@ use std::process::{Command, Stdio};
 
 use crate::failure::{Failure, Result};
 
-/// Names the namespace in which the tests were started.
+/// Environment variable with the name of the namespace in which the tests were started.
 const OUTER: &str = "UWARP_INTEROP_OUTER_NAMESPACE";
 
 /// Restarts this program in a new network namespace with the loopback interface up. Arguments and
-/// process id stay the same, and the call does not return. Without root, the namespace belongs to a
-/// new user namespace. Must be called first in every run; it returns in the restarted program.
+/// process id stay the same. Without root, the namespace belongs to a new user namespace. Call it
+/// first in every run. It returns only in the restarted program, or with an error.
 ///
 /// # Errors
-/// The reason why there can be no namespace. Tests that need none can still run.
+/// The reason why no namespace can be created. Tests that need none can still run.
 pub fn enter() -> std::result::Result<(), String> {
     let current = current().map_err(|failure| failure.to_string())?;
     if env::var_os(OUTER).is_some_and(|outer| outer != OsStr::new(&current)) {
-        // With this MTU, segments have a multiple of 4 bytes of data, as FPDUs have: the MTU less
-        // 52 or 72 bytes of headers. QEMU's user network cuts the stream again at the received
-        // data. With other lengths it sometimes cuts within a CRC, which siw misreads (Q23). It
-        // still cuts between padding and CRC, so tests that send many FPDUs at once use messages
+        // With this MTU, segments carry a multiple of 4 bytes, as FPDUs do: the MTU minus 52 or 72
+        // bytes of headers. QEMU's user network forwards the stream in the pieces that it receives.
+        // With another length it sometimes cuts within a CRC, which siw misreads (Q23). It can
+        // still cut between padding and CRC, so tests that send many FPDUs at once use messages
         // without padding.
         let up = run(&["ip", "link", "set", "lo", "mtu", "65532", "up"]);
         return up.map(drop).map_err(|failure| failure.to_string());
     }
     let mut unshare = vec!["unshare", "--net"];
-    // The file belongs to the user of the process.
+    // This file belongs to the user of the process.
     if fs::metadata("/proc/self").map_or(0, |process| process.uid()) != 0 {
         unshare.extend(["--user", "--map-root-user"]);
     }
@@ -57,7 +57,7 @@ fn current() -> Result<String> {
     Ok(link.to_string_lossy().into_owned())
 }
 
-/// Runs a command to its end. A failure has the text of its stderr.
+/// Runs a command and returns its stdout. If it fails, the error has its stderr.
 pub(crate) fn run(command: &[&str]) -> Result<String> {
     let what = command.join(" ");
     let output = Command::new(command[0])

@@ -1,4 +1,4 @@
-//! The `uwarp` command on our side.
+//! The `uwarp` command as our endpoint.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::failure::{Failure, Result};
 use crate::guest::Output;
 use crate::process::{self, Owned};
 
-/// Path of the command: `UWARP_BIN`, or the newest in the target directory.
+/// Returns the path of the command: `UWARP_BIN`, or the newest one in the target directory.
 ///
 /// # Errors
-/// There is none. The text says how to build it.
+/// There is no command. The text tells how to build it.
 pub fn uwarp_binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("UWARP_BIN") {
         return Ok(path.into());
@@ -74,7 +74,7 @@ impl Uwarp {
         })
     }
 
-    /// Returns its output so far, of stdout and stderr.
+    /// Returns the output on stdout and stderr so far.
     #[must_use]
     pub fn said(&self) -> String {
         self.said
@@ -83,7 +83,7 @@ impl Uwarp {
             .clone()
     }
 
-    /// Reaps the process if it has ended, and returns true then.
+    /// Checks whether the process has ended, and reaps it then. Returns true if it has ended.
     ///
     /// # Errors
     /// As for `try_wait`.
@@ -91,16 +91,16 @@ impl Uwarp {
         Ok(self.process.0.try_wait()?.is_some())
     }
 
-    /// Waits for a line of output with `text`.
+    /// Waits for a line of output that contains `text`. Returns the line.
     ///
     /// # Errors
-    /// No such line in time, or the command has ended.
+    /// No such line appears in time, or the command has ended.
     pub fn wait_for(&mut self, text: &str, timeout: Duration) -> Result<String> {
         let deadline = Instant::now() + timeout;
         loop {
             let ended = self.process.0.try_wait()?;
             let said = self.said();
-            // Only complete lines.
+            // Searches complete lines only.
             let whole = &said[..said.rfind('\n').map_or(0, |at| at + 1)];
             if let Some(line) = whole.lines().find(|line| line.contains(text)) {
                 return Ok(line.to_owned());
@@ -118,7 +118,7 @@ impl Uwarp {
     /// Waits until the command ends.
     ///
     /// # Errors
-    /// It did not end in time; it is killed then.
+    /// The command does not end in time. It is then killed.
     pub fn wait(mut self, timeout: Duration) -> Result<Output> {
         let deadline = Instant::now() + timeout;
         let status = loop {

@@ -1,9 +1,9 @@
-//! The pattern that fills regions on both sides. The data does not have to cross the control
+//! The pattern that fills regions on both sides, so that the data need not cross the control
 //! channel.
 
-/// Returns byte `at` of the endless pattern for `seed`: byte `at % 8`, lowest first, of output
-/// number `at / 8` of a SplitMix64 generator that starts from `seed`. The agent has the same
-/// pattern.
+/// Returns byte `at` of the endless pattern for `seed`. It is byte `at % 8`, lowest first, of
+/// output number `at / 8` of a SplitMix64 generator that starts from `seed`. The agent uses the
+/// same pattern.
 #[must_use]
 pub fn pattern_octet(seed: u64, at: u64) -> u8 {
     word(seed, at / 8).to_le_bytes()[(at % 8) as usize]
@@ -12,7 +12,7 @@ pub fn pattern_octet(seed: u64, at: u64) -> u8 {
 /// Returns `len` bytes of the pattern for `seed`, starting with byte `at`.
 #[must_use]
 pub fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
-    // Whole words are faster; some patterns have 16 MiB.
+    // Whole words are generated, which is faster; some patterns have 16 MiB.
     let skip = (at % 8) as usize;
     let words = (at / 8..).take((skip + len).div_ceil(8));
     let octets = words.flat_map(|number| word(seed, number).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Processes that end with this one.
+//! Processes that are killed when this one ends.
 
 use std::io;
 use std::process::{Child, Command};
@@ -8,10 +8,10 @@ use std::thread;
 
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// Starts `program` so that the kernel kills it when this process ends for any reason.
+/// Starts `program` so that the kernel kills it when this process ends, whatever the cause.
 ///
-/// The kernel sends the signal when the *thread* that started the program ends. So one thread that
-/// never ends starts them all.
+/// The kernel sends the signal when the *thread* that started the program ends. Therefore one
+/// thread that never ends starts all programs.
 ///
 /// # Errors
 /// As for [`Command::spawn`].
@@ -44,7 +44,7 @@ pub(crate) struct Owned(pub(crate) Child);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // Fails without harm if the process has already ended.
+        // An error here only means that the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

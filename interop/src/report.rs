@@ -1,17 +1,17 @@
-//! The matrix: a result for each test and device.
+//! The matrix of results, for each test and device.
 
 use std::fmt::Write;
 
 /// Result of a test that passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// siw did what the RFCs say.
+    /// siw behaved as the RFCs require.
     Passed,
-    /// siw did something else, described in a sentence; the test passed as far as siw allows.
+    /// siw behaved differently, as this sentence describes. The test passed as far as siw allows.
     Deviation(String),
 }
 
-/// Rows in the order of the tests, which may end in another order.
+/// Results of all tests, in the order in which they were added. Tests may end in another order.
 #[derive(Debug, Default)]
 pub struct Report {
     rows: Vec<Row>,
@@ -22,12 +22,12 @@ struct Row {
     device: &'static str,
     suite: String,
     case: String,
-    /// `None`: the test was not run. `Err`: the test failed.
+    /// `None` if the test was not run, `Err` if it failed.
     result: Option<Result<Outcome, ()>>,
 }
 
 impl Report {
-    /// Adds a test and returns its number.
+    /// Adds a test without a result, and returns its number.
     pub fn add(&mut self, device: &'static str, suite: &str, case: &str) -> usize {
         self.rows.push(Row {
             device,
@@ -43,13 +43,13 @@ impl Report {
         self.rows[number].result = Some(outcome.ok_or(()));
     }
 
-    /// Number of tests that were not run.
+    /// Returns the number of tests that were not run.
     #[must_use]
     pub fn not_run(&self) -> usize {
         self.rows.iter().filter(|row| row.result.is_none()).count()
     }
 
-    /// Returns the report. Runs with equal results and versions have equal reports.
+    /// Formats the report. Runs with equal results and versions have equal reports.
     #[must_use]
     pub fn markdown(&self, versions: &[String]) -> String {
         let mut out = String::from(
@@ -70,7 +70,7 @@ impl Report {
         out
     }
 
-    /// Returns the table of one suite, or `None` if a test of it was not run.
+    /// Formats the table of one suite, or returns `None` if one of its tests was not run.
     #[must_use]
     pub fn suite(&self, suite: &str) -> Option<String> {
         let rows = self.of(suite);
@@ -125,7 +125,7 @@ fn lines(out: &mut String, rows: &[&Row]) {
     }
 }
 
-/// Content of a cell, the worst last.
+/// Content of a cell, ordered from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     Passed,
@@ -175,7 +175,7 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     seen
 }
 
-/// Escapes a text for a cell of a table.
+/// Escapes text for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,5 +1,5 @@
-//! A wire with kernel TCP on both sides and nothing in between: a TAP device of QEMU, with an
-//! address of ours.
+//! A wire with kernel TCP on both sides. It is a TAP device of QEMU that has an address of ours, so
+//! nothing modifies the segments in between.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::namespace;
 use crate::wire::{Family, Wire};
 
 const NAME: &str = "uwhost";
-// Other addresses than on the other wires, because uwarp's own TCP refuses an address that the
-// kernel has.
+// These addresses differ from those of the other wires, because uwarp's own TCP refuses an address
+// that the kernel has.
 const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 129);
 const GUEST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 130);
 
-/// Our host on the guest's wire. It uses the TCP of this process's network namespace
+/// Our host on the guest's wire, with the TCP of this process's network namespace
 /// ([`enter_namespace`](crate::enter_namespace)). It receives the guest's own segments, FINs and
-/// resets, which QEMU's user network does not pass on. It can serve one guest after another.
+/// resets; QEMU's user network does not pass these on. It can serve one guest after another.
 pub struct HostTap(());
 
 impl HostTap {
@@ -39,7 +39,7 @@ impl HostTap {
         Ok(tap)
     }
 
-    /// Returns the guest's end.
+    /// Returns the network device for the guest.
     #[must_use]
     pub fn net_device(&self) -> NetDevice {
         let ifname = NAME.to_owned();
@@ -61,13 +61,13 @@ impl HostTap {
 
 impl Drop for HostTap {
     fn drop(&mut self) {
-        // The namespace removes what is left.
+        // The end of the namespace removes what is left.
         let _ = namespace::run(&["ip", "link", "del", "dev", NAME]);
     }
 }
 
-/// The device as a wire, with IPv4 only. A connection that the guest refuses is refused here.
-/// QEMU's user network accepts such a connection first and then closes it.
+/// The TAP device as a wire, with IPv4 only. If the guest refuses a connection, our connect fails.
+/// With QEMU's user network it would succeed, and the connection would then be closed.
 #[derive(Default)]
 pub struct KernelTap(Option<HostTap>);
 
@@ -106,7 +106,7 @@ impl Wire for KernelTap {
         GUEST.into()
     }
 
-    /// The wire has only IPv4.
+    /// Does nothing, because the wire has only IPv4.
     fn set_family(&mut self, _: Family) {}
 
     fn family(&self) -> Family {

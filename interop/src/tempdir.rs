@@ -1,4 +1,4 @@
-//! A directory that is removed with this process.
+//! A temporary directory that is removed when this process ends.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -7,11 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs};
 
-/// An empty directory. It is removed on drop and when this process ends for any reason.
+/// An empty directory. It is removed on drop and when this process ends, whatever the cause.
 #[derive(Debug)]
 pub(crate) struct TempDir {
     path: PathBuf,
-    /// Waits for the end of its input, which ends with this process, and removes the directory.
+    /// Shell that waits for the end of its input and then removes the directory. The input ends
+    /// with this process.
     remover: Child,
 }
 
@@ -22,7 +23,7 @@ impl TempDir {
         let name = format!("uwarp-interop-{}-{number}", std::process::id());
         let path = env::temp_dir().join(name);
         fs::create_dir(&path)?;
-        // Its own process group, so that signals of the terminal do not reach it.
+        // It has its own process group, so that signals of the terminal do not reach it.
         let remover = Command::new("sh")
             .args(["-c", "read -r _; rm -rf \"$1\"", "sh"])
             .arg(&path)

@@ -1,4 +1,4 @@
-//! Wires between the guest and us.
+//! Wires between the guest and us, and a guest on a wire.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::failure::{Failure, Result};
 use crate::guest::image::Image;
 use crate::guest::{Guest, NetDevice};
 
-/// Time limit for anything that is expected. (The guest is emulated, and the machine may be busy.)
+/// Time limit for any expected event. The guest is emulated, and the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ports of the guest that we can reach on every wire.
+/// Ports of the guest that are reachable from here on every wire.
 const GUEST_PORTS: std::ops::Range<u16> = 7174..7190;
 
-/// A version of IP.
+/// Version of IP, with the network that it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     /// 192.0.2.0/24.
@@ -30,13 +30,13 @@ pub enum Family {
     V6,
 }
 
-/// One kind of connection between the guest and us. The suites use this trait.
+/// A kind of connection between the guest and us. The test suites use this trait.
 pub trait Wire: Send {
-    /// Returns the name for tests, such as `kernel_tcp`.
+    /// Returns the name in test names, such as `kernel_tcp`.
     fn name(&self) -> &'static str;
-    /// Describes our side, for the matrix.
+    /// Returns a title for our side, for the matrix.
     fn title(&self) -> &'static str;
-    /// Returns the guest's network device. Its sockets and interfaces exist afterwards.
+    /// Creates our attachment of the wire and returns the guest's network device.
     ///
     /// # Errors
     /// Names the step that the system refused.
@@ -49,33 +49,33 @@ pub trait Wire: Send {
     fn set_family(&mut self, family: Family);
     /// Returns the selected family.
     fn family(&self) -> Family;
-    /// Returns the guest's address, as the guest knows it.
+    /// Returns the guest's address, as seen from the guest.
     fn guest_ip(&self) -> IpAddr {
         match self.family() {
             Family::V4 => Ipv4Addr::new(192, 0, 2, 2).into(),
             Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2).into(),
         }
     }
-    /// Returns the address at which we reach this port of the guest.
+    /// Returns the address at which this port of the guest is reachable from here.
     fn guest_addr(&self, port: u16) -> SocketAddr;
-    /// Returns our local address, for listeners.
+    /// Returns our local address, on which listeners bind.
     fn our_ip(&self) -> IpAddr;
-    /// Returns our address, as the guest reaches it.
+    /// Returns the address at which the guest reaches us.
     fn our_ip_for_guest(&self) -> IpAddr;
     /// Creates a network on this wire for one device.
     ///
     /// # Errors
     /// Names the step that the system refused.
     fn network(&self) -> Result<Arc<dyn Network>>;
-    /// Ends all other networks on this wire, and creates one whose packets suffer these faults.
+    /// Ends all other networks on this wire. Then creates one whose packets suffer these faults.
     ///
     /// # Errors
     /// Names the step that the system refused, or says that this wire has no fault injection.
     fn faulty(&self, faults: FaultSettings) -> Result<EthernetNetwork>;
-    /// Ends our networks on this wire, and returns the value of `--device` for a command.
+    /// Ends our networks on this wire, and returns the value of `--device` for a `uwarp` command.
     ///
     /// # Errors
-    /// The networks do not end.
+    /// The networks do not end in time.
     fn device_argument(&self) -> Result<String>;
 }
 
@@ -106,7 +106,7 @@ impl Wire for KernelTcp {
     }
 
     fn net_device(&mut self) -> Result<NetDevice> {
-        // The system assigns free ports. All are bound at the same time, so that no two are equal.
+        // The system assigns free ports. All are bound at the same time, so that they differ.
         let listeners = GUEST_PORTS
             .map(|port| Ok((TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, port)))
             .collect::<Result<Vec<_>>>()?;
@@ -127,7 +127,8 @@ impl Wire for KernelTcp {
         self.family
     }
 
-    /// QEMU forwards only IPv4 ports.
+    /// Returns the forwarded port on 127.0.0.1 for both families, because QEMU forwards only IPv4
+    /// ports.
     fn guest_addr(&self, port: u16) -> SocketAddr {
         let forwarded = self.forward.iter().find(|(_, theirs)| *theirs == port);
         let ours = forwarded.map_or(0, |(ours, _)| *ours);
@@ -161,7 +162,7 @@ impl Wire for KernelTcp {
     }
 }
 
-/// A guest on a wire. Tests use it one after another.
+/// A guest on a wire, which tests use one after another.
 pub struct Rig {
     /// The guest.
     pub guest: Guest,
@@ -193,7 +194,7 @@ impl Rig {
         })
     }
 
-    /// Returns a port of the guest that no recent test has used.
+    /// Returns the next port of the guest. A port is reused only after all others.
     pub fn guest_port(&mut self) -> u16 {
         self.next_port = (self.next_port + 1) % u16::try_from(GUEST_PORTS.len()).unwrap_or(1);
         GUEST_PORTS.start + self.next_port

@@ -1,19 +1,19 @@
-//! Catalogue of deliberate faults of uwarp. They test whether the conformance suite, the simulator
-//! and the fuzz targets detect errors.
+//! Catalogue of deliberate faults of uwarp, called mutants. They show whether the conformance
+//! suite, the simulator and the fuzz targets detect errors.
 //!
-//! The sites are in the crates of the stack, one line each: `mutate!(right, Name => wrong)`. They
+//! The stack has a fault site for each, one line long: `mutate!(right, Name => wrong)`. The sites
 //! are compiled in only with `--cfg uwarp_mutants` in `RUSTFLAGS`, so no feature of a published
-//! crate can enable them. One fault at a time is on, for the whole process.
+//! crate can enable them. At most one fault is on, and it is on for the whole process.
 
 #![forbid(unsafe_code)]
 
-/// True in a build with `--cfg uwarp_mutants`, in which the stack has the sites.
+/// True in a build with `--cfg uwarp_mutants`, in which the stack has the fault sites.
 pub const COMPILED_IN: bool = cfg!(uwarp_mutants);
 
-/// Switches a fault on and the previous one off. `None` removes all faults.
+/// Switches a fault on, and the previous one off. `None` only switches the previous one off.
 ///
 /// # Panics
-/// If a fault is requested in a build without the sites, where a test could not detect anything.
+/// If a fault is requested in a build without the fault sites, where no test could detect it.
 pub fn switch(mutant: Option<Mutant>) {
     #[cfg(uwarp_mutants)]
     uwarp_verbs::mutants::switch(
@@ -26,7 +26,7 @@ pub fn switch(mutant: Option<Mutant>) {
     );
 }
 
-/// Specification of the rule that a mutant breaks.
+/// Specification with the rule that a mutant breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// RFC 5044.

@@ -1,4 +1,5 @@
-//! Lines to and from the agent. Received lines are sorted into answers, events and completions.
+//! Control channel to the agent: sends commands, and sorts received lines into answers, events and
+//! completions.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -65,7 +66,7 @@ impl Channel {
         }
     }
 
-    /// Receives one line. Returns an answer; queues an event or a completion.
+    /// Receives one line. Returns it if it is an answer; queues an event or a completion.
     fn sort(&mut self, deadline: Instant, what: &str) -> Result<Option<Value>> {
         let line = self.line(deadline, what)?;
         if line.get("hello").is_some() {
@@ -96,7 +97,7 @@ impl Channel {
         loop {
             match self.sort(deadline, &what)? {
                 Some(answer) if answer["id"] == json!(id) => return Ok(answer),
-                // A late answer to an earlier command that timed out.
+                // A late answer to an earlier command, which timed out.
                 Some(answer) if answer["id"].as_u64().is_some_and(|other| other < id) => {}
                 Some(answer) => {
                     return Err(Failure::new(format!(
@@ -108,7 +109,7 @@ impl Channel {
         }
     }
 
-    /// Sends a line without an id, and returns the refusal, which has no id either.
+    /// Sends a line without an id. Returns the refusal, which has no id either.
     pub(super) fn send_invalid(&mut self, line: &[u8], timeout: Duration) -> Result<Value> {
         let sent = self.to.write_all(&[line, b"\n"].concat());
         sent.map_err(|error| Failure::new(format!("the guest is gone: {error}")))?;
@@ -160,7 +161,7 @@ impl Channel {
     }
 }
 
-/// Removes the first matching line; the others keep their order.
+/// Removes and returns the first matching line. The others keep their order.
 fn take(queue: &mut VecDeque<Value>, is_it: impl Fn(&Value) -> bool) -> Option<Value> {
     let at = queue.iter().position(is_it)?;
     queue.remove(at)

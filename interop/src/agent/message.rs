@@ -1,4 +1,4 @@
-//! Commands to the agent, and its messages.
+//! Parameters of commands to the agent, and messages from it.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ pub fn sge(region: &Region, off: usize, len: usize) -> String {
     format!("{}:{off}+{len}", region.number)
 }
 
-/// Formats a scatter/gather list over one region, from offsets and lengths.
+/// Formats a scatter/gather list over one region. `pieces` are offsets and lengths.
 #[must_use]
 pub fn sges(region: &Region, pieces: &[(usize, usize)]) -> String {
     let elements: Vec<String> = pieces
@@ -39,17 +39,17 @@ pub fn sges(region: &Region, pieces: &[(usize, usize)]) -> String {
 /// Parameters of a QP in the guest.
 #[derive(Clone, Copy, Debug)]
 pub struct QpParams {
-    /// Work requests in the send queue.
+    /// Maximum number of work requests in the send queue.
     pub send_wr: u32,
-    /// Work requests in the receive queue.
+    /// Maximum number of work requests in the receive queue.
     pub recv_wr: u32,
-    /// Scatter/gather elements per work request, for both queues.
+    /// Maximum number of scatter/gather elements of a work request, for both queues.
     pub sge: u32,
-    /// Bytes of inline data.
+    /// Maximum number of bytes of inline data.
     pub inline: u32,
-    /// Completions that the agent waits for: `all`, `solicited` or `none`.
+    /// Completions for which the agent requests an event: `all`, `solicited` or `none`.
     pub notify: &'static str,
-    /// SRQ for its receives; `None` for a receive queue of its own.
+    /// SRQ from which it takes receives; `None` for its own receive queue.
     pub srq: Option<SrqNum>,
 }
 
@@ -80,12 +80,12 @@ impl QpParams {
     }
 }
 
-/// Parameters of connect and accept.
+/// Parameters of a connect or an accept.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// `responder_resources`: Reads that the peer may have outstanding.
+    /// `responder_resources`: number of Reads that the peer may have outstanding.
     pub ird: u8,
-    /// `initiator_depth`: Reads that the guest may have outstanding.
+    /// `initiator_depth`: number of Reads that the guest may have outstanding.
     pub ord: u8,
     /// Private Data for the peer's application.
     pub private_data: Vec<u8>,
@@ -112,11 +112,11 @@ impl Answer {
 /// Parameters of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct Listen {
-    /// Accepts every request at once, with `answer`.
+    /// True if the agent accepts every request at once, with `answer`.
     pub auto: bool,
     /// Local address; `None` for all IPv4 addresses.
     pub addr: Option<IpAddr>,
-    /// QPs of its connections.
+    /// Parameters of the QPs of its connections.
     pub qp_params: QpParams,
     /// Parameters of the accept, if `auto` is set.
     pub answer: Answer,
@@ -127,27 +127,27 @@ pub struct Listen {
 pub struct Post {
     /// `send`, `send_inv`, `write`, `read`, or an operation that siw lacks.
     pub op: &'static str,
-    /// Number of the first request.
+    /// `wr_id` of the first request. The next ones count up.
     pub wr_id: u64,
-    /// Source of the data, or sink of a Read.
+    /// Scatter/gather list: source of the data, or sink of a Read.
     pub sge: String,
     /// Number of requests, which are posted in one call.
     pub count: u64,
-    /// Distance in bytes from each request's elements to those of the next.
+    /// Distance in bytes between the elements of consecutive requests.
     pub stride: u64,
     /// Remote address.
     pub raddr: u64,
     /// Remote STag.
     pub rkey: u32,
-    /// Distance in bytes from each request's remote address to the next.
+    /// Distance in bytes between the remote addresses of consecutive requests.
     pub rstride: u64,
     /// STag that a Send invalidates.
     pub inv: u32,
-    /// Requests a solicited event.
+    /// True to request a solicited event.
     pub solicited: bool,
-    /// Sends the data inline.
+    /// True to send the data inline.
     pub inline: bool,
-    /// Requests that generate a completion: `all`, `last` or `none`.
+    /// Requests that generate a completion of success: `all`, `last` or `none`.
     pub signal: &'static str,
 }
 
@@ -181,7 +181,7 @@ impl Post {
         }
     }
 
-    /// Members with default values are left out, which keeps the line short.
+    /// Builds the command. Leaves out members with default values, which keeps the line short.
     pub(super) fn command(&self, conn: u64) -> Value {
         let mut command = json!({"cmd": "post", "conn": conn, "op": self.op, "wr_id": self.wr_id,
             "sge": self.sge});
@@ -216,7 +216,7 @@ impl Post {
 /// An event of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// `ready`, `connect_request`, `established`, `rejected`, `disconnected`, ...
+    /// Name: `ready`, `connect_request`, `established`, `rejected`, `disconnected` or another.
     pub name: String,
     /// Connection of the event.
     pub conn: Conn,
@@ -246,15 +246,15 @@ impl Event {
 /// A completion in the guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// Number of the work request.
+    /// `wr_id` of the work request.
     pub wr_id: u64,
-    /// `success`, `wr_flush_err`, ...
+    /// Status: `success`, `wr_flush_err` or another.
     pub status: String,
-    /// `send`, `recv`, `write` or `read`; empty in an error.
+    /// Operation: `send`, `recv`, `write` or `read`; empty after an error.
     pub op: String,
     /// Length in bytes.
     pub len: u64,
-    /// `ibv_wc_flags`.
+    /// Bits of `ibv_wc_flags`.
     pub flags: u64,
     /// STag that the peer invalidated.
     pub invalidated: Option<u32>,
@@ -279,7 +279,7 @@ impl Completion {
     /// Checks that this is a success with the given number and operation.
     ///
     /// # Errors
-    /// It is another completion.
+    /// Describes the completion if it is another one.
     pub fn expect(&self, wr_id: u64, op: &str) -> Result<&Completion> {
         if self.wr_id == wr_id && self.op == op && self.status == "success" {
             return Ok(self);

@@ -15,12 +15,12 @@ use channel::Channel;
 pub use message::{Answer, Completion, Event, Listen, Post, QpParams, Region, sge, sges};
 pub use srq::SrqNum;
 
-/// Time limit for a command. The agent answers at once, but the machine may be busy, and it takes a
-/// while to fill 16 MiB.
+/// Time limit for a command. The agent answers at once, but the machine may be busy, and filling 16
+/// MiB takes a while.
 const COMMAND: Duration = Duration::from_secs(60);
 
-/// Source ports of the guest, used in turn. Its connection manager would choose them at random,
-/// including ports that TCP cannot reuse yet.
+/// Source ports of the guest, used in turn. The guest's connection manager would choose random
+/// ones, including ports that TCP cannot reuse yet.
 const SOURCES: std::ops::Range<u16> = 10_000..30_000;
 
 /// Number of a connection in the agent.
@@ -31,7 +31,7 @@ pub struct Conn(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListenerNum(pub u64);
 
-/// The agent in the guest.
+/// Client of the agent in the guest.
 pub struct Agent {
     channel: Channel,
     next_source: u16,
@@ -54,7 +54,7 @@ impl Agent {
     /// Sends a command unchanged and returns the members of the answer.
     ///
     /// # Errors
-    /// The agent refused (with its reason), did not answer, or died.
+    /// The agent refuses the command (the text has its reason), does not answer, or has died.
     pub fn command(&mut self, command: &Value) -> Result<Value> {
         let answer = self.try_command(command)?;
         if answer["ok"] == json!(true) {
@@ -65,18 +65,18 @@ impl Agent {
         )))
     }
 
-    /// As [`command`](Self::command), but also returns a refusal.
+    /// Sends a command as [`command`](Self::command) does, but also returns a refusal.
     ///
     /// # Errors
-    /// The agent did not answer, or died.
+    /// The agent does not answer, or has died.
     pub fn try_command(&mut self, command: &Value) -> Result<Value> {
         self.channel.command(command, COMMAND)
     }
 
-    /// Sends a line that is no command, and returns the refusal.
+    /// Sends an invalid line and returns the refusal.
     ///
     /// # Errors
-    /// The agent did not answer, or died.
+    /// The agent does not answer, or has died.
     pub fn send_invalid(&mut self, line: &[u8]) -> Result<Value> {
         self.channel.send_invalid(line, COMMAND)
     }
@@ -126,7 +126,7 @@ impl Agent {
     /// Checks that a part of a region holds the pattern of `seed`, starting with its byte `at`.
     ///
     /// # Errors
-    /// The first byte that differs, or as [`command`](Self::command).
+    /// Describes the first byte that differs, or fails as [`command`](Self::command).
     pub fn check(
         &mut self,
         region: &Region,
@@ -142,7 +142,7 @@ impl Agent {
         matches(&answer, off, &format!("the pattern of seed {seed}"))
     }
 
-    /// Checks that a part of a region is all zero, as it was when it was registered.
+    /// Checks that a part of a region is all zero, as right after registration.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -180,7 +180,8 @@ impl Agent {
     /// Opens a connection to an address, and waits until its QP exists.
     ///
     /// # Errors
-    /// The address is unreachable, the QP cannot be created, or as [`command`](Self::command).
+    /// Fails if the address is unreachable or the QP cannot be created, or as
+    /// [`command`](Self::command).
     pub fn open_conn(&mut self, ip: IpAddr, port: u16, qp_params: &QpParams) -> Result<Conn> {
         let source = self.next_source;
         self.next_source = Some(source + 1)
@@ -194,7 +195,7 @@ impl Agent {
         Ok(conn)
     }
 
-    /// Starts to connect; `established`, `rejected` or another event follows.
+    /// Starts to connect. The event `established`, `rejected` or another one follows.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -227,7 +228,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Starts to disconnect.
+    /// Starts to disconnect. Events follow.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -277,7 +278,7 @@ impl Agent {
     /// queued.
     ///
     /// # Errors
-    /// Another event came, or none in time.
+    /// Another event arrives first, or none in time.
     pub fn event(&mut self, conn: Conn, name: &str) -> Result<Event> {
         let line = self.channel.event(
             &format!("event '{name}' of connection {}", conn.0),
@@ -293,11 +294,11 @@ impl Agent {
         )))
     }
 
-    /// Waits for the next event of the device about the QP of a connection. Returns libibverbs'
-    /// description.
+    /// Waits for the next event of the device about the QP of a connection. Returns the description
+    /// by libibverbs.
     ///
     /// # Errors
-    /// None came in time.
+    /// No event arrives in time.
     pub fn device_event(&mut self, conn: Conn) -> Result<String> {
         let what = format!("event of the device about connection {}", conn.0);
         let line = self.channel.event(&what, |line| {
@@ -309,7 +310,7 @@ impl Agent {
     /// Waits for the next connection request of a listener.
     ///
     /// # Errors
-    /// None came in time.
+    /// No request arrives in time.
     pub fn request(&mut self, listener: ListenerNum) -> Result<Event> {
         let line = self
             .channel
@@ -322,7 +323,7 @@ impl Agent {
     /// Waits for the next completion of a connection.
     ///
     /// # Errors
-    /// None came in time.
+    /// No completion arrives in time.
     pub fn completion(&mut self, conn: Conn) -> Result<Completion> {
         let line = self
             .channel
@@ -332,7 +333,7 @@ impl Agent {
         Completion::parse(&line)
     }
 
-    /// Returns the reported lines that were not read yet.
+    /// Returns the events and completions that were not read yet.
     pub fn unread(&mut self) -> Vec<String> {
         self.channel.unread()
     }

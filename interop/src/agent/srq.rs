@@ -38,7 +38,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Arms the limit of an SRQ: one event is raised when fewer receives are left.
+    /// Arms the limit of an SRQ. One event is raised when fewer than `limit` receives are left.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -47,10 +47,10 @@ impl Agent {
         Ok(())
     }
 
-    /// Waits for the next event of the device about an SRQ. Returns libibverbs' description.
+    /// Waits for the next event of the device about an SRQ. Returns the description by libibverbs.
     ///
     /// # Errors
-    /// None came in time.
+    /// No event arrives in time.
     pub fn srq_event(&mut self, SrqNum(srq): SrqNum) -> Result<String> {
         let what = format!("event of the device about shared receive queue {srq}");
         let line = (self.channel).event(&what, |line| line["srq"] == json!(srq))?;

@@ -1,4 +1,4 @@
-//! Base64 (RFC 4648 section 4), for commands and their output in lines.
+//! Base64 (RFC 4648 section 4), which keeps commands and their output on one line.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -20,7 +20,7 @@ pub(super) fn encode(octets: &[u8]) -> String {
     out
 }
 
-/// Returns `None` if the text is not Base64.
+/// Decodes Base64. Returns `None` if the text is invalid.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=').as_bytes();
     let mut out = Vec::with_capacity(digits.len() / 4 * 3 + 2);

@@ -1,10 +1,10 @@
-//! Log of the guest's kernel.
+//! Log of the guest's kernel, from its serial console.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// Text of the kernel that signals trouble.
+/// Words with which the kernel reports a bug or a hang.
 const TROUBLE: &[&str] = &[
     "BUG: ",
     "kernel BUG at",
@@ -17,7 +17,7 @@ const TROUBLE: &[&str] = &[
     "refcount_t: ",
 ];
 
-/// Log of the serial console, collected by a thread.
+/// Log of the serial console, collected by a thread until the console closes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Console {
     text: Arc<Mutex<String>>,
@@ -53,7 +53,7 @@ impl Console {
         lines[lines.len().saturating_sub(25)..].join("\n")
     }
 
-    /// Returns the first line that signals trouble, and the lines around it.
+    /// Returns the first line that reports a bug or a hang, with the lines around it.
     pub(crate) fn trouble(&self) -> Option<String> {
         let text = self.text();
         let lines: Vec<&str> = text.lines().collect();

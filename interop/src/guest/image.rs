@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A guest that can be booted.
+/// Image of a guest that can be booted.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// Directory with `vmlinuz`, `initrd` and `textbook`.
@@ -12,17 +12,17 @@ pub struct Image {
     pub versions: Vec<String>,
 }
 
-/// Reason why there is no guest.
+/// Reason why there is no image.
 #[derive(Clone, Debug)]
 pub enum Unready {
-    /// The machine lacks packages or is another system, which is no fault of the tests.
+    /// The machine lacks packages or is another system. The tests are skipped.
     Missing(String),
     /// The build failed.
     Failed(String),
 }
 
 impl Image {
-    /// Returns the guest for this machine's packages, and builds it if the cache does not have it.
+    /// Returns the image for this machine's packages. Builds it if it is not in the cache.
     ///
     /// # Errors
     /// See [`Unready`].
@@ -58,14 +58,15 @@ impl Image {
         })
     }
 
-    /// Path of the textbook program (`dropin/tests/c/textbook.c`), as the guest has it in `/bin`.
+    /// Returns the path of the textbook program (`dropin/tests/c/textbook.c`), which the guest has
+    /// in `/bin`.
     #[must_use]
     pub fn textbook(&self) -> PathBuf {
         self.dir.join("textbook")
     }
 
-    /// Returns the same guest with more programs of this machine in its `/bin`, and their
-    /// libraries. `dir` must be an empty directory; the image needs it as long as it is used.
+    /// Returns an image with more programs of this machine and their libraries; the programs are in
+    /// its `/bin`. `dir` must be an empty directory that exists as long as the image is used.
     ///
     /// # Errors
     /// [`Unready::Failed`] with the output of the shell command.
@@ -90,8 +91,9 @@ impl Image {
     }
 }
 
-/// Appends a second archive, because the kernel unpacks all archives in turn. Arguments: the image,
-/// the directory for the new one, programs.
+/// Shell script that appends a second archive to the initramfs; the kernel unpacks all archives in
+/// turn. Its arguments are the directory of the image, the directory for the new one, and the
+/// programs.
 const ADD_PROGRAMS: &str = r#"
 set -euo pipefail
 from=$1 to=$2

@@ -30,13 +30,13 @@ const CHANNELS: Duration = Duration::from_secs(30);
 /// Time limit for a killed command to end.
 const KILLED: Duration = Duration::from_secs(30);
 
-/// Carrier of the guest's Ethernet frames.
+/// Network device of the guest, by which its Ethernet frames are carried.
 #[derive(Clone, Debug)]
 pub enum NetDevice {
-    /// QEMU's user network: the guest reaches our 127.0.0.1 as 192.0.2.1, and we reach its TCP
+    /// QEMU's user network. The guest reaches our 127.0.0.1 as 192.0.2.1, and we reach its TCP
     /// ports through forwarded ports.
     User {
-        /// Pairs of our port on 127.0.0.1 and the guest's port.
+        /// Pairs of a port on our 127.0.0.1 and the guest's port.
         forward: Vec<(u16, u16)>,
     },
     /// Frames in Unix datagrams.
@@ -62,15 +62,15 @@ pub(crate) struct Setup {
     pub(crate) mtu: Option<u16>,
 }
 
-/// A running guest. It ends on drop, and when this process ends.
+/// A running guest. It is killed on drop, and when this process ends.
 pub struct Guest {
-    // The machine is dropped before its channels close.
+    // Declared first, so that the machine is killed before its channels close.
     _machine: Owned,
     console: Console,
     shell: Shell,
 }
 
-/// A command in the guest. On drop it is killed with all of its children.
+/// A command in the guest. On drop it is killed together with its children.
 pub struct GuestProcess<'a> {
     guest: &'a mut Guest,
     ticket: Ticket,
@@ -79,11 +79,11 @@ pub struct GuestProcess<'a> {
 }
 
 impl Guest {
-    /// Boots a guest with one network device, its addresses (`192.0.2.2/24`) and the MTU. Waits
-    /// until the guest and its agent are ready.
+    /// Boots a guest with one network device, with these addresses (such as `192.0.2.2/24`) and
+    /// this MTU. Waits until the guest and its agent are ready.
     ///
     /// # Errors
-    /// The step that did not happen in time, with the end of the console's log.
+    /// Names the step that did not complete in time, with the end of the console's log.
     pub fn boot(
         image: &Image,
         net: &NetDevice,
@@ -97,11 +97,11 @@ impl Guest {
         }
     }
 
-    /// As [`boot`](Self::boot), for another kind of controller. Returns the stream of the agent,
-    /// which begins with its greeting.
+    /// Boots a guest as [`boot`](Self::boot) does, but without an [`Agent`]. Returns the stream to
+    /// the agent, which begins with the agent's greeting.
     ///
     /// # Errors
-    /// The step that did not happen in time, with the end of the console's log.
+    /// Names the step that did not complete in time, with the end of the console's log.
     pub fn boot_without_controller(
         image: &Image,
         net: &NetDevice,
@@ -146,10 +146,10 @@ impl Guest {
         Ok((guest, agent))
     }
 
-    /// Runs a shell command to its end.
+    /// Runs a shell command and waits for its end.
     ///
     /// # Errors
-    /// It did not end in time and was killed, or the guest is gone.
+    /// The command does not end in time and is killed, or the guest is gone.
     pub fn run(&mut self, command: &str, timeout: Duration) -> Result<Output> {
         self.spawn(command)?.wait(timeout)
     }
@@ -196,13 +196,13 @@ impl GuestProcess<'_> {
         self.guest
     }
 
-    /// Waits until a program in the guest listens on a TCP port. It does not connect, because a
-    /// connection that is closed again can kill siw's listener.
+    /// Waits until a program in the guest listens on a TCP port. Does not connect to the port,
+    /// because a connection that is closed at once can kill siw's listener.
     ///
     /// # Errors
     /// Nothing listens in time, or the command has ended.
     pub fn wait_listening(&mut self, port: u16, timeout: Duration) -> Result<()> {
-        // State 0A is LISTEN.
+        // In /proc/net/tcp, the state 0A is LISTEN.
         let look = format!("grep -q ':{port:04X} [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6");
         let deadline = Instant::now() + timeout;
         loop {
@@ -228,7 +228,8 @@ impl GuestProcess<'_> {
     /// Waits until the command ends.
     ///
     /// # Errors
-    /// It did not end in time and was killed (the text has its output), or the guest is gone.
+    /// The command does not end in time and is killed (the text has its output), or the guest is
+    /// gone.
     pub fn wait(mut self, timeout: Duration) -> Result<Output> {
         let answer = self.ticket.wait(timeout);
         match answer.map_err(|failure| self.guest.with_console(&failure))? {
@@ -246,7 +247,7 @@ impl GuestProcess<'_> {
         }
     }
 
-    /// Kills the command and all of its children, and returns its output.
+    /// Kills the command and its children. Returns its output.
     fn kill(&mut self) -> Result<Output> {
         self.ended = true;
         let id = self.ticket.id;
@@ -266,14 +267,14 @@ impl Drop for GuestProcess<'_> {
     }
 }
 
-/// Listens on a name in the abstract namespace, which leaves no file behind.
+/// Listens on an abstract socket name, which leaves no file.
 fn listen(name: &str) -> Result<UnixListener> {
     let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(name)?)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Accepts QEMU's connection, unless QEMU ends first.
+/// Accepts QEMU's connection. Fails if QEMU ends first.
 fn take(listener: &UnixListener, machine: &mut Owned) -> Result<UnixStream> {
     let deadline = Instant::now() + CHANNELS;
     loop {

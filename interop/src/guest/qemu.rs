@@ -5,7 +5,7 @@ use std::process::Command;
 use super::image::Image;
 use super::{NetDevice, Setup};
 
-/// Adds the arguments. `channels` are the abstract sockets of console, agent and shell.
+/// Adds the arguments. `channels` are the abstract socket names of console, agent and shell.
 pub(super) fn arguments(
     command: &mut Command,
     image: &Image,
@@ -35,9 +35,11 @@ pub(super) fn arguments(
         .args(["-device", "virtio-net-pci,netdev=net,romfile="]);
 }
 
-/// An oops ends the guest. The behavior of siw after it is not tested.
+/// Returns the kernel's arguments. An oops ends the guest, because siw's behavior after it is not
+/// tested.
 fn kernel_arguments(setup: &Setup) -> String {
-    // On a busy host the emulated timer is late, and the kernel's timer check would end the boot.
+    // On a busy host the emulated timer is late. The kernel's check of the timer would then stop
+    // the boot.
     let mut arguments = "console=ttyS0 oops=panic panic=-1 loglevel=5 no_timer_check".to_owned();
     for address in &setup.addresses {
         arguments += &format!(" uwarp.ip={address}");

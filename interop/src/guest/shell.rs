@@ -1,4 +1,4 @@
-//! Shell commands in the guest. The protocol is in `guest/init`.
+//! Shell commands in the guest. `guest/init` describes the protocol.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -14,29 +14,29 @@ use crate::failure::{Failure, Result};
 /// Result of a command that has ended.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// Exit code; 128 plus the signal's number if a signal ended it.
+    /// Exit code. If a signal ended the command, 128 plus the number of the signal.
     pub code: i32,
-    /// Output on stdout and stderr, in order.
+    /// Output on stdout and stderr in the order of writing.
     pub text: String,
 }
 
 type Waiting = Arc<Mutex<Option<HashMap<u64, Sender<Output>>>>>;
 
-/// Channel for commands.
+/// Channel for shell commands.
 pub(crate) struct Shell {
     to: UnixStream,
     waiting: Waiting,
     next: u64,
 }
 
-/// A command that may be running.
+/// Handle of a command that may still be running.
 pub(crate) struct Ticket {
     pub(crate) id: u64,
     answer: Receiver<Output>,
 }
 
 impl Shell {
-    /// Takes over the channel, and waits until the guest reports that it is ready.
+    /// Opens the channel on `stream`, and waits until the guest reports that it is ready.
     pub(crate) fn open(stream: UnixStream, ready_within: Duration) -> Result<Shell> {
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let (ready, is_ready) = channel();
@@ -53,7 +53,7 @@ impl Shell {
                     }
                 }
             }
-            // The guest is gone, which ends all waits.
+            // The guest is gone. Dropping the senders ends all waits.
             *answers.lock().unwrap_or_else(PoisonError::into_inner) = None;
         });
         is_ready
@@ -81,7 +81,7 @@ impl Shell {
 }
 
 impl Ticket {
-    /// Waits until the command ends; `None` on timeout.
+    /// Waits until the command ends. Returns `None` after the timeout.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<Option<Output>> {
         match self.answer.recv_timeout(timeout) {
             Ok(output) => Ok(Some(output)),
@@ -95,7 +95,7 @@ fn gone() -> Failure {
     Failure::new("the guest is gone")
 }
 
-/// Parses `ID EXITCODE BASE64`.
+/// Parses an answer of the form `ID EXITCODE BASE64`.
 fn parse(line: &str) -> Option<(u64, Output)> {
     let mut words = line.split(' ');
     let (id, code) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);

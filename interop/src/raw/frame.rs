@@ -1,15 +1,15 @@
-//! Builds frames byte by byte. Nothing here prevents an invalid frame.
+//! Builders for frames, byte by byte. They do not prevent invalid frames.
 
 /// A startup frame of MPA (RFC 5044 section 7.1.1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StartupFrame {
     /// `MPA ID Req Frame` or `MPA ID Rep Frame`.
     pub key: [u8; 16],
-    /// M, C, R, and S of RFC 6581, from the highest bit on.
+    /// Flags M, C, R and, with RFC 6581, S, from the highest bit down.
     pub flags: u8,
-    /// Field Rev.
+    /// Field Rev, the revision of the protocol.
     pub revision: u8,
-    /// Private Data; its length is `PD_Length`.
+    /// Private Data. Its length is the field PD_Length.
     pub private_data: Vec<u8>,
 }
 
@@ -18,13 +18,13 @@ pub const REQUEST: [u8; 16] = *b"MPA ID Req Frame";
 /// Key of an MPA Reply.
 pub const REPLY: [u8; 16] = *b"MPA ID Rep Frame";
 
-/// Flag M: requests Markers.
+/// Flag M: the sender wants Markers.
 pub const M: u8 = 0x80;
-/// Flag C: requests CRCs.
+/// Flag C: the sender wants CRCs.
 pub const C: u8 = 0x40;
-/// Flag R: rejects the connection.
+/// Flag R: the sender rejects the connection.
 pub const R: u8 = 0x20;
-/// Flag S: the private data begins with IRD and ORD (RFC 6581 section 6).
+/// Flag S: the Private Data begins with IRD and ORD (RFC 6581 section 6).
 pub const S: u8 = 0x10;
 
 impl StartupFrame {
@@ -39,14 +39,15 @@ impl StartupFrame {
         }
     }
 
-    /// Creates a frame of revision 2 with IRD and ORD, and their bits A to D.
+    /// Creates a frame of revision 2 with IRD and ORD, both including their flags A to D.
     #[must_use]
     pub fn enhanced(key: [u8; 16], flags: u8, ird: u16, ord: u16) -> Self {
         let depths = [ird.to_be_bytes(), ord.to_be_bytes()].concat();
         StartupFrame::new(key, flags | S, 2, &depths)
     }
 
-    /// Returns the bytes of the frame. Private data beyond the maximum of `PD_Length` is included.
+    /// Returns the bytes of the frame. Private Data is written whole, even if PD_Length cannot
+    /// express its length.
     #[must_use]
     pub fn octets(&self) -> Vec<u8> {
         let len = u16::try_from(self.private_data.len()).unwrap_or(u16::MAX);
@@ -58,12 +59,12 @@ impl StartupFrame {
     }
 }
 
-/// The CRC field of an FPDU.
+/// Content of the CRC field of an FPDU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crc {
-    /// The CRC of RFC 5044 section 4.4.
+    /// Correct CRC (RFC 5044 section 4.4).
     Right,
-    /// One bit is inverted.
+    /// Correct CRC with one bit inverted.
     Wrong,
     /// Zero, for connections without CRC.
     Zero,
@@ -87,8 +88,8 @@ pub fn fpdu(ulpdu: &[u8], crc: Crc) -> Vec<u8> {
     octets
 }
 
-/// Computes the CRC32C in its byte order on the wire. Bit by bit: slow, but independent of the code
-/// under test.
+/// Computes the CRC32C in its byte order on the wire. It works bit by bit, which is slow but
+/// independent of the code under test.
 #[must_use]
 pub fn crc32c(octets: &[u8]) -> [u8; 4] {
     let mut crc = !0_u32;
@@ -101,14 +102,14 @@ pub fn crc32c(octets: &[u8]) -> [u8; 4] {
     (!crc).to_le_bytes()
 }
 
-/// Header of an untagged segment: DDP (RFC 5041 section 4.3) with RDMAP's bytes in it.
+/// Header of an untagged segment: DDP (RFC 5041 section 4.3), with RDMAP's control byte and STag.
 #[derive(Clone, Copy, Debug)]
 pub struct Untagged {
-    /// T, L, and the DDP version.
+    /// DDP control: flags T and L, and the DDP version.
     pub ddp: u8,
-    /// RDMAP version and opcode.
+    /// RDMAP control: version and opcode.
     pub rdmap: u8,
-    /// STag that a Send with Invalidate names.
+    /// STag that a Send with Invalidate invalidates.
     pub invalidate: u32,
     /// Queue Number.
     pub qn: u32,
@@ -121,9 +122,9 @@ pub struct Untagged {
 /// Header of a tagged segment (RFC 5041 section 4.2).
 #[derive(Clone, Copy, Debug)]
 pub struct Tagged {
-    /// T, L, and the DDP version.
+    /// DDP control: flags T and L, and the DDP version.
     pub ddp: u8,
-    /// RDMAP version and opcode.
+    /// RDMAP control: version and opcode.
     pub rdmap: u8,
     /// STag.
     pub stag: u32,
@@ -131,17 +132,17 @@ pub struct Tagged {
     pub to: u64,
 }
 
-/// DDP control of an untagged message's last segment, version 1.
+/// DDP control byte of the last segment of an untagged message.
 pub const LAST: u8 = 0x41;
-/// DDP control of an untagged message's other segments.
+/// DDP control byte of the other segments of an untagged message.
 pub const MORE: u8 = 0x01;
-/// DDP control of a tagged message's last segment.
+/// DDP control byte of the last segment of a tagged message.
 pub const TAGGED_LAST: u8 = 0xc1;
-/// DDP control of a tagged message's other segments.
+/// DDP control byte of the other segments of a tagged message.
 pub const TAGGED_MORE: u8 = 0x81;
 
 impl Untagged {
-    /// Creates the header of a Send with one segment.
+    /// Creates the header of a Send that has one segment.
     #[must_use]
     pub fn send(msn: u32) -> Self {
         Untagged {
@@ -154,7 +155,7 @@ impl Untagged {
         }
     }
 
-    /// Returns the ULPDU with this payload.
+    /// Returns the ULPDU with this header and payload.
     #[must_use]
     pub fn with(&self, payload: &[u8]) -> Vec<u8> {
         let mut octets = vec![self.ddp, self.rdmap];
@@ -167,7 +168,7 @@ impl Untagged {
 }
 
 impl Tagged {
-    /// Creates the header of a Write with one segment.
+    /// Creates the header of a Write that has one segment.
     #[must_use]
     pub fn write(stag: u32, to: u64) -> Self {
         Tagged {
@@ -178,7 +179,7 @@ impl Tagged {
         }
     }
 
-    /// Creates the header of a Read Response with one segment.
+    /// Creates the header of a Read Response that has one segment.
     #[must_use]
     pub fn read_response(stag: u32, to: u64) -> Self {
         Tagged {
@@ -187,7 +188,7 @@ impl Tagged {
         }
     }
 
-    /// Returns the ULPDU with this payload.
+    /// Returns the ULPDU with this header and payload.
     #[must_use]
     pub fn with(&self, payload: &[u8]) -> Vec<u8> {
         let mut octets = vec![self.ddp, self.rdmap];
@@ -198,7 +199,8 @@ impl Tagged {
     }
 }
 
-/// Builds the ULPDU of a Read Request (RFC 5040 section 4.4). `sink` and `source` are STag and TO.
+/// Builds the ULPDU of a Read Request (RFC 5040 section 4.4). `sink` and `source` are pairs of STag
+/// and TO.
 #[must_use]
 pub fn read_request(msn: u32, sink: (u32, u64), len: u32, source: (u32, u64)) -> Vec<u8> {
     let header = Untagged {

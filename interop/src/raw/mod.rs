@@ -1,5 +1,5 @@
-//! A peer without an iWARP stack: it sends the bytes that it is given, and returns the received
-//! ones. It runs over kernel TCP, because only the layers above TCP are tested.
+//! A peer without an iWARP stack. It sends the given bytes and returns the received ones. It uses
+//! kernel TCP, because only the layers above TCP are tested.
 
 mod frame;
 
@@ -15,13 +15,13 @@ pub use frame::{
     Untagged, crc32c, fpdu, read_request,
 };
 
-/// One TCP connection.
+/// One TCP connection to the guest.
 pub struct RawPeer {
     stream: TcpStream,
     crc: Crc,
 }
 
-/// A listener for connections of the guest.
+/// A listener for connections from the guest.
 pub struct RawListener(TcpListener);
 
 impl RawListener {
@@ -35,7 +35,7 @@ impl RawListener {
         Ok(RawListener(listener))
     }
 
-    /// Returns the port.
+    /// Returns the port on which it listens.
     ///
     /// # Errors
     /// Names the step that the system refused.
@@ -46,7 +46,7 @@ impl RawListener {
     /// Accepts the next connection.
     ///
     /// # Errors
-    /// None came in time.
+    /// No connection arrives in time.
     pub fn accept(&self) -> Result<RawPeer> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -71,7 +71,7 @@ impl RawPeer {
     /// can kill siw's listener.
     ///
     /// # Errors
-    /// The connection is refused.
+    /// The guest does not accept the connection.
     pub fn connect(to: SocketAddr) -> Result<RawPeer> {
         let stream = TcpStream::connect_timeout(&to, PATIENCE)
             .map_err(|error| Failure::new(format!("the guest at {to}: {error}")))?;
@@ -87,7 +87,7 @@ impl RawPeer {
         })
     }
 
-    /// Puts CRCs into all later FPDUs, and expects them.
+    /// Switches CRCs on for all later FPDUs, in both directions.
     pub fn use_crc(&mut self) {
         self.crc = Crc::Right;
     }
@@ -120,7 +120,7 @@ impl RawPeer {
     /// Receives the guest's MPA Request or Reply.
     ///
     /// # Errors
-    /// It does not arrive whole.
+    /// The frame does not arrive completely.
     pub fn startup_frame(&mut self) -> Result<StartupFrame> {
         let head = self.take(20, "MPA startup frame")?;
         let len = u16::from_be_bytes([head[18], head[19]]);
@@ -149,7 +149,7 @@ impl RawPeer {
     /// Receives the ULPDU of the next FPDU.
     ///
     /// # Errors
-    /// It does not arrive whole, or its CRC is wrong.
+    /// The FPDU does not arrive completely, or its CRC is wrong.
     pub fn ulpdu(&mut self) -> Result<Vec<u8>> {
         let mut octets = self.take(2, "FPDU")?;
         let len = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
@@ -168,8 +168,7 @@ impl RawPeer {
         Ok(octets[2..2 + len].to_vec())
     }
 
-    /// Receives a Terminate Message and returns its Terminate Header. It must have QN 2, MSN 1, MO
-    /// 0.
+    /// Receives a Terminate Message with QN 2, MSN 1 and MO 0, and returns its Terminate Header.
     ///
     /// # Errors
     /// Another message arrives, or none.
@@ -191,11 +190,11 @@ impl RawPeer {
         }
     }
 
-    /// Receives all bytes until the guest closes. (QEMU's user network does not distinguish FIN and
-    /// RST.)
+    /// Receives all bytes until the guest closes or resets the connection. QEMU's user network does
+    /// not distinguish FIN and RST.
     ///
     /// # Errors
-    /// The guest does not close.
+    /// The guest does not close the connection.
     pub fn rest(&mut self) -> Result<Vec<u8>> {
         let mut octets = Vec::new();
         let mut buffer = [0; 4096];
@@ -218,7 +217,7 @@ impl RawPeer {
     /// Checks that the guest closes without sending another byte.
     ///
     /// # Errors
-    /// It does not close, or it sends something.
+    /// The guest does not close the connection, or sends another byte.
     pub fn closed(&mut self) -> Result<()> {
         let octets = self.rest()?;
         if octets.is_empty() {

@@ -1,10 +1,11 @@
-//! Shows that the conformance suite finds faults: each mutant of uwarp's own endpoint makes the
-//! cases fail that `mutants.toml` names for it. Without a mutant the same cases pass.
+//! Shows that the conformance suite detects faults. `mutants.toml` names cases for each mutant, and
+//! these must fail when the mutant is on in uwarp's own endpoint. Without a mutant the same cases
+//! must pass.
 //!
-//! `RUSTFLAGS="--cfg uwarp_mutants" cargo test -p uwarp-mutant --test mutants [-- NAME]` plays in
-//! virtual time: each case has a world of its own (`conformance/tests/world`), so verdicts do not
-//! depend on the machine. With `UWARP_MUTANTS_REPORT=FILE` every mutant faces all cases, and the
-//! result is written to the file.
+//! Run it with `RUSTFLAGS="--cfg uwarp_mutants" cargo test -p uwarp-mutant --test mutants [--
+//! NAME]`. It uses virtual time, and each case has its own world (`conformance/tests/world`), so
+//! verdicts do not depend on the machine. With `UWARP_MUTANTS_REPORT=FILE` all cases are run for
+//! every mutant, and the results are written to the file.
 
 mod map;
 mod report;
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
             trial::mapped(*mutant, &row).map_err(Into::into)
         }));
     }
-    // Without the cfg the mutants are not compiled in.
+    // Without the cfg the mutants are not compiled in, so their trials are ignored.
     let trials = trials
         .into_iter()
         .map(|trial| trial.with_ignored_flag(!uwarp_mutant::COMPILED_IN))

@@ -1,4 +1,4 @@
-//! The cases that must detect each mutant, from `mutants.toml`.
+//! Map from each mutant to the cases that must detect it, read from `mutants.toml`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::world::{Setting, World};
 /// Seed of all worlds.
 const SEED: u64 = 1;
 
-/// Row of a mutant.
+/// The entry for one mutant.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Row {
@@ -20,11 +20,11 @@ pub(crate) struct Row {
     /// Patterns of other cases that may fail, because they depend on the mutated code.
     #[serde(default)]
     pub(crate) also: Vec<String>,
-    /// Reason why other cases may fail. Without `also` it stands for nearly all cases.
+    /// Reason why other cases may fail. Without `also`, nearly all may.
     pub(crate) why: Option<String>,
     #[serde(default = "yes")]
     crc: bool,
-    /// The C bit of the suite, if it differs from the endpoint's.
+    /// The C bit that the suite sends, if it differs from the endpoint's.
     suite_crc: Option<bool>,
     #[serde(default)]
     markers: bool,
@@ -50,7 +50,7 @@ impl Row {
             || !self.also.is_empty() && Selection(self.also.clone()).takes(id)
     }
 
-    /// Creates a world for one of these cases.
+    /// Creates a world with this row's configuration.
     pub(crate) fn world(&self) -> World {
         let setting = Setting {
             crc: self.crc,
@@ -70,7 +70,7 @@ impl Row {
     }
 }
 
-/// Rows of all mutants.
+/// Entries of all mutants, by name.
 #[derive(Clone, Debug)]
 pub(crate) struct Map(BTreeMap<String, Row>);
 
@@ -84,7 +84,8 @@ impl Map {
     }
 }
 
-/// Reads the map. Each mutant must have a row, each row a mutant, and each case must exist.
+/// Reads the map. Checks that each mutant has an entry, that each entry has a mutant, and that each
+/// case exists.
 pub(crate) fn read() -> Result<Map, String> {
     let text = include_str!("../../mutants.toml");
     let rows: BTreeMap<String, Row> = toml::from_str(text).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Plays all cases against every mutant, and writes the report.
+//! Runs all cases for every mutant, and writes the report.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -14,20 +14,20 @@ use crate::trial::{fails, play};
 /// Result of one mutant.
 struct Found {
     mutant: Mutant,
-    /// Cases that must fail and do not.
+    /// Cases that must fail and did not.
     blind: Vec<String>,
-    /// Cases that fail, as `mutants.toml` says.
+    /// Cases that failed and whose failure `mutants.toml` explains.
     explained: Vec<String>,
-    /// MUST cases that fail without an explanation in `mutants.toml`.
+    /// MUST cases that failed without an explanation in `mutants.toml`.
     unexplained: Vec<String>,
-    /// Other cases that fail. They need no explanation.
+    /// Other cases that failed. They need no explanation.
     weaker: Vec<String>,
     played: usize,
     total: usize,
 }
 
-/// Plays, prints a line for each mutant on stderr, and writes the report. Fails if a mutant is not
-/// found, or if a MUST case fails without an explanation.
+/// Runs the cases, prints a line for each mutant on stderr and writes the report. Fails if a mutant
+/// is not detected, or if a MUST case fails without an explanation.
 pub(crate) fn write(map: &Map, path: &OsStr, filter: Option<&str>) -> ExitCode {
     let mut all = Vec::new();
     for mutant in Mutant::ALL {
@@ -159,7 +159,7 @@ fn text(all: &[Found], map: &Map) -> String {
     text
 }
 
-/// Returns the other cases that fail, with the explanation.
+/// Formats the other cases that failed, and the explanation.
 fn others(found: &Found, row: &Row) -> String {
     let besides: Vec<&String> = found
         .explained
