@@ -1,4 +1,5 @@
-//! `conformance-siw.md` among the reports: findings of the suite about siw, for its maintainers.
+//! Writes `conformance-siw.md`, a report with the suite's findings about siw, for siw's
+//! maintainers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,17 +10,17 @@ use uwarp_conformance::{Ending, Requirement, Verdict, requirements};
 use super::findings::{Finding, Shown, findings};
 use super::{Played, Run};
 
-/// A run of all cases.
+/// Content of the document: the results of all cases, and the known deviations.
 pub(crate) struct Document<'a> {
     pub(crate) versions: &'a [String],
     pub(crate) played: &'a [Played],
-    /// `interop/siw.toml`.
+    /// Known deviations, parsed from `interop/siw.toml`.
     pub(crate) known: &'a toml::Table,
 }
 
-/// Number of cases of a finding that are reported in full; the others are rows of a table.
+/// Number of cases of a finding that are described in full. The others are rows of a table.
 const IN_FULL: usize = 3;
-/// Number of characters of "sent" that are kept.
+/// Maximum number of characters of "sent" that are shown.
 const SENT: usize = 240;
 
 const HEAD: &str = "# Conformance of Linux siw\n\n\
@@ -66,7 +67,7 @@ impl Document<'_> {
         out
     }
 
-    /// Table with a row for each RFC and target.
+    /// Appends a table with a row for each RFC and target.
     fn counts(&self, out: &mut String) {
         out.push_str("\n## Verdicts\n\n| RFC | target | passed | deviations | skipped |\n|---|---|---|---|---|\n");
         let mut rows: BTreeMap<(&str, usize), Counts> = BTreeMap::new();
@@ -88,7 +89,7 @@ impl Document<'_> {
         }
     }
 
-    /// Table of how connections ended, which is graded apart from the verdict.
+    /// Appends a table of how connections ended. The suite grades this apart from the verdict.
     fn endings(&self, out: &mut String) {
         out.push_str(
             "\n## How connections ended\n\nIn the cases that wait for the end of one.\n\n| target",
@@ -142,7 +143,8 @@ impl Document<'_> {
     }
 }
 
-/// Lists the cases that `interop/siw.toml` marks with `sometimes`, whatever they did in this run.
+/// Lists the cases that `interop/siw.toml` marks with `sometimes`, whatever their results in this
+/// run.
 fn not_always(known: &toml::Table) -> String {
     let mut out = "\n## Not in every run\n\n\
         Deviations that show in some runs only, and may be missing above.\n\n"
@@ -189,7 +191,7 @@ fn tell(
     let _ = writeln!(out, "\n### {number}. {}\n", cell(&title));
     let _ = writeln!(out, "{}.", finding.sections());
     let rest = finding.shown.len().saturating_sub(IN_FULL);
-    // A table of one row would be odd.
+    // A single remaining case is also described in full, instead of in a table of one row.
     let in_full = if rest > 1 { IN_FULL } else { IN_FULL + 1 };
     for shown in finding.shown.iter().take(in_full) {
         in_detail(out, shown, catalogue);
@@ -246,7 +248,7 @@ fn in_detail(out: &mut String, shown: &Shown<'_>, catalogue: &BTreeMap<String, R
     }
 }
 
-/// Lines of a kernel's report that name the error and its place.
+/// Returns the lines of a kernel log that name the error and its place.
 fn words(trouble: &str) -> String {
     let what = ["BUG", "Oops", "use-after-free", "protection fault", "panic"];
     let lines = || {
@@ -261,7 +263,7 @@ fn words(trouble: &str) -> String {
     format!("`{}`", found.join("; "))
 }
 
-/// Returns the reason as a sentence, without the name of the target.
+/// Formats the reason as a sentence, without the name of the target.
 fn named(reason: &str) -> String {
     let reason = reason.strip_prefix("siw: ").unwrap_or(reason);
     let mut chars = reason.chars();
@@ -269,13 +271,13 @@ fn named(reason: &str) -> String {
     first.into_iter().chain(chars).collect()
 }
 
-/// RFC of a case: `5044` for `mpa/5044-7.1.2/3`.
+/// Returns the RFC of a case: `5044` for `mpa/5044-7.1.2/3`.
 fn rfc(id: &str) -> &str {
     let rest = id.split_once('/').map_or("", |(_, rest)| rest);
     rest.split(['-', '/']).next().unwrap_or(rest)
 }
 
-/// Escapes a text for a cell of a table.
+/// Escapes text for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
         .replace('\n', " ")

@@ -1,4 +1,4 @@
-//! Findings of a run, grouped by their explanation.
+//! Findings of a run: deviations, grouped by their explanation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ pub(crate) struct Finding<'a> {
     pub(crate) shown: Vec<Shown<'a>>,
 }
 
-/// A case of a finding.
+/// A case that shows a finding.
 pub(crate) struct Shown<'a> {
     pub(crate) outcome: &'a Outcome,
     pub(crate) failure: &'a Failure,
-    /// Roles of siw with the same result.
+    /// Roles of siw in which the case had this result.
     pub(crate) roles: Vec<&'static str>,
-    /// Report of the guest's kernel, if the case ended it.
+    /// Log of the guest's kernel, if the case crashed it.
     pub(crate) trouble: Option<&'a str>,
 }
 
-/// Returns the findings of these runs, in the order of the cases.
+/// Groups the deviations of these runs into findings, in the order of the cases.
 pub(crate) fn findings<'a>(runs: &[&'a Played]) -> Vec<Finding<'a>> {
     let roles: BTreeMap<String, Option<&'static str>> = list()
         .into_iter()
@@ -67,7 +67,7 @@ pub(crate) fn findings<'a>(runs: &[&'a Played]) -> Vec<Finding<'a>> {
 }
 
 impl Finding<'_> {
-    /// Sections by RFC: `RFC 5040 sections 4.8, 7.1`.
+    /// Formats the sections of the RFCs, such as `RFC 5040 sections 4.8, 7.1`.
     pub(crate) fn sections(&self) -> String {
         let mut rfcs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for section in BTreeSet::from_iter(self.requirements().into_iter().map(section_of)) {
@@ -82,14 +82,14 @@ impl Finding<'_> {
         Vec::from_iter(named).join("; ")
     }
 
-    /// Requirements of all cases.
+    /// Returns the requirements of all cases.
     pub(crate) fn requirements(&self) -> BTreeSet<&str> {
         let cases = self.shown.iter().map(|one| one.outcome);
         let all = cases.flat_map(|outcome| &outcome.requirements);
         all.map(String::as_str).collect()
     }
 
-    /// Number of cases.
+    /// Returns the number of distinct cases.
     pub(crate) fn cases(&self) -> usize {
         let ids: BTreeSet<&str> = self
             .shown
@@ -99,7 +99,7 @@ impl Finding<'_> {
         ids.len()
     }
 
-    /// Roles of siw that show the finding.
+    /// Formats the roles of siw that show the finding.
     pub(crate) fn roles(&self) -> String {
         let roles: BTreeSet<&str> = self
             .shown
@@ -111,7 +111,7 @@ impl Finding<'_> {
     }
 }
 
-/// Text of "received" without connection numbers, which differ between runs and roles.
+/// Returns the text of "received" without connection numbers, which differ between runs and roles.
 fn same(failure: &Failure) -> String {
     let mut text = String::new();
     for part in failure.received.split_inclusive("\"conn\":") {

@@ -1,4 +1,4 @@
-//! Guests with siw, one after another, each with the C agent in it.
+//! Guests with siw, one after another. The C agent runs in each.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use uwarp_conformance::{Channel, Targets};
 use uwarp_interop::{Guest, HostTap, Image};
 
-/// A guest that reads nothing for this long has failed.
+/// Time limit for a write to the agent. A guest that reads nothing for longer has failed.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// Records about the guests of a run. They can be read while the suite uses the guests.
+/// Records about the guests of a run, which can be read while the suite uses the guests.
 #[derive(Default)]
 pub(crate) struct Diary {
     booted: AtomicUsize,
@@ -21,12 +21,13 @@ pub(crate) struct Diary {
 }
 
 impl Diary {
-    /// Number of guests so far, which is the number of the current one, counted from 1.
+    /// Returns the number of guests booted so far. It is also the number of the current guest,
+    /// counted from 1.
     pub(crate) fn booted(&self) -> usize {
         self.booted.load(Ordering::Relaxed)
     }
 
-    /// Returns the log of a guest's kernel, if it was in trouble.
+    /// Returns the log of a guest's kernel, if it reported a bug.
     pub(crate) fn trouble(&self, number: usize) -> Option<String> {
         let troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         troubles.get(&number).cloned()
@@ -41,13 +42,13 @@ impl Diary {
     }
 }
 
-/// Source of guests.
+/// Boots a new guest when the suite needs one.
 pub(crate) struct Guests<'a> {
     image: &'a Image,
     tap: &'a HostTap,
     guest: Option<Guest>,
     diary: &'a Diary,
-    /// Most guests that may be booted.
+    /// Maximum number of guests that may be booted.
     most: usize,
 }
 

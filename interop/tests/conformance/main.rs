@@ -1,12 +1,13 @@
-//! The conformance suite against Linux siw, in both roles, and against uwarp for comparison; see
-//! `./ci.sh interop`.
+//! Runs the conformance suite against Linux siw in both roles, and against uwarp for comparison;
+//! see `./ci.sh interop`.
 //!
-//! `interop/siw.toml` lists the known deviations of siw. A test fails on a deviation that is not in
-//! the file, and on an entry that siw no longer shows (unless it has `sometimes`).
+//! `interop/siw.toml` lists the known deviations of siw. A test fails if a deviation is not in the
+//! file. It also fails if siw no longer shows one that is in the file, unless the entry has
+//! `sometimes`.
 //!
-//! `UWARP_CONFORMANCE_CASES` restricts the run to these patterns of cases, separated by spaces.
-//! `UWARP_CONFORMANCE_DANGEROUS=1` adds the cases that crash or wedge the guest, each in a guest of
-//! its own. A complete run with these writes a report; see `report.rs`.
+//! `UWARP_CONFORMANCE_CASES` restricts the run to cases that match one of its patterns, which are
+//! separated by spaces. `UWARP_CONFORMANCE_DANGEROUS=1` adds the cases that crash or wedge the
+//! guest, each in its own guest. A complete run with these writes a report; see `report.rs`.
 
 mod document;
 mod findings;
@@ -33,17 +34,17 @@ use guests::{Diary, Guests};
 
 /// Time limit for messages that siw must send, also on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Time in which messages would arrive that siw must not send.
+/// Waiting time for messages that siw must not send.
 const QUIET: Duration = Duration::from_millis(300);
-/// siw can miss an FPDU that arrives while it establishes the connection (Q7). That is mostly over
-/// when the agent answers `accept`; this pause covers the rest.
+/// Pause after the agent has answered `accept`. siw can miss an FPDU that arrives while it
+/// establishes the connection (Q7), and this may last slightly longer than the answer takes.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Seed of the payloads, which the reports name.
+/// Seed of the payloads. The reports contain it.
 const SEED: u64 = 1;
-/// Most guests of one run. A run without crashes needs one.
+/// Maximum number of guests in one run. A run without crashes needs one.
 const GUESTS: usize = 12;
 
-/// One test: cases against a target.
+/// A test: cases that are run against one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
     SiwResponds,
@@ -87,7 +88,7 @@ impl Run {
         matches!(self, Run::SiwInitiates | Run::UwarpInitiates)
     }
 
-    /// Selects cases of this role. Cases for both roles run in both.
+    /// Returns true if the case belongs to this run. Cases for both roles belong to both.
     fn takes(self, case: &CaseInfo) -> bool {
         let right_role = match case.role {
             Some("Initiator") => self.target_initiates(),
@@ -95,7 +96,8 @@ impl Run {
             None => true,
         };
         match self {
-            // Without `--dangerous` the suite reports each dangerous case as skipped.
+            // Leaves dangerous cases to `Run::Dangerous` if they are enabled. Otherwise the suite
+            // reports them as skipped.
             Run::SiwResponds | Run::SiwInitiates => right_role && !(case.dangerous && dangerous()),
             Run::Dangerous => case.dangerous,
             Run::UwarpResponds | Run::UwarpInitiates => right_role,
@@ -110,11 +112,11 @@ impl Run {
     }
 }
 
-/// Results of a run.
+/// Results of one test.
 struct Played {
     run: Run,
     outcomes: Vec<Outcome>,
-    /// Logs of guests' kernels that did not survive a case.
+    /// Kernel logs of guests that did not survive a case, by case.
     troubles: BTreeMap<String, String>,
 }
 
@@ -130,7 +132,7 @@ fn manifest() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Path of the known deviations of siw.
+/// Returns the path of the file with siw's known deviations.
 fn deviations() -> PathBuf {
     manifest().join("siw.toml")
 }
@@ -143,7 +145,7 @@ fn dangerous() -> bool {
     is_set("UWARP_CONFORMANCE_DANGEROUS")
 }
 
-/// Returns what the tests need, or the reason why they cannot run here.
+/// Prepares the state for the tests, or returns the reason why they cannot run here.
 fn prepare() -> std::result::Result<Shared, Unready> {
     if !is_set("UWARP_INTEROP") {
         let how = "they boot a virtual machine; run './ci.sh interop', or set UWARP_INTEROP=1";
@@ -166,7 +168,7 @@ fn main() -> ExitCode {
     let prepared = if arguments.list {
         Err(Unready::Missing(String::new()))
     } else {
-        // Before any thread starts, because it may restart this program.
+        // This comes before any thread starts, because it may restart this program.
         prepare()
     };
     match &prepared {
@@ -179,7 +181,7 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    // One guest at a time.
+    // Only one guest runs at a time.
     arguments.test_threads = Some(1);
     let filter = arguments.filter.take_if(|filter| filter.contains(','));
     let shared = prepared.ok().map(Arc::new);
@@ -294,7 +296,7 @@ fn against_siw(
     Ok((outcomes, troubles))
 }
 
-/// Runs cases against our own stack, on the loopback interface of this namespace.
+/// Runs cases against our own stack on the loopback interface of this namespace.
 fn against_uwarp(run: Run, cases: Vec<String>) -> Result<Vec<Outcome>> {
     let mut agent = Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", "0"])?;
     let mut port = |what: &str| -> Result<_> {
@@ -311,13 +313,13 @@ fn against_uwarp(run: Run, cases: Vec<String>) -> Result<Vec<Outcome>> {
     Ok(uwarp_conformance::run(&config, &Selection(cases), &())?)
 }
 
-/// Prints a line for each case that does not pass.
+/// Progress observer that prints a line for each case that does not pass.
 struct Lines<'a> {
     diary: &'a Diary,
     began: Instant,
-    /// Each case has its own guest.
+    /// True if each case has its own guest.
     alone: bool,
-    /// Cases that may be the reason for their guests' kernel logs.
+    /// Last cases, each with the number of its guest. They may be the reason for its kernel log.
     last: Mutex<Vec<(String, usize)>>,
 }
 

@@ -1,5 +1,5 @@
-//! Files that a run writes to `reports` in the target directory: `conformance-siw/` with a page,
-//! JSON and captures, and `conformance-siw.md`.
+//! Files that a run writes to `reports` in the target directory. `conformance-siw/` has a page,
+//! JSON and captures; `conformance-siw.md` is the document for siw's maintainers.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use uwarp_interop::{Failure, Result};
 use super::document::Document;
 use super::{Played, Run, Shared, deviations};
 
-/// Writes the folder after every run, and the document after a run of all cases, the dangerous ones
-/// too, that agrees with `interop/siw.toml`.
+/// Writes the folder after every run. Writes the document only after a run of all cases, including
+/// dangerous ones, that agrees with `interop/siw.toml`.
 pub(crate) fn write(shared: &Shared, all_well: bool) -> Result<()> {
     let played = shared.played.lock().unwrap_or_else(PoisonError::into_inner);
     if played.is_empty() {
         return Ok(());
     }
     let to = directory()?;
-    // Files of an earlier run.
+    // Removes the files of an earlier run.
     let _ = fs::remove_dir_all(&to);
     fs::create_dir_all(&to)?;
     for one in played.iter() {
@@ -66,7 +66,7 @@ pub(crate) fn write(shared: &Shared, all_well: bool) -> Result<()> {
     Ok(())
 }
 
-/// JSON of a run.
+/// Returns the results of a run as JSON.
 fn of_run(run: Run, outcomes: &[Outcome]) -> Value {
     json(&About::now(run.title(), super::SEED), outcomes)
 }
@@ -77,14 +77,15 @@ fn known(file: &str) -> Result<toml::Table> {
         .map_err(|error| Failure::new(format!("interop/siw.toml: {error}")))
 }
 
-/// Folder of the run, `reports/conformance-siw` in the target directory.
+/// Returns the folder of the run, `reports/conformance-siw` in the target directory.
 fn directory() -> Result<PathBuf> {
     let binary = env::current_exe()?;
     let target = binary.ancestors().nth(3).unwrap_or(Path::new("."));
     Ok(target.join("reports/conformance-siw"))
 }
 
-/// Columns of the page: a target in a role. A dangerous case is in the column of its role.
+/// Returns the columns of the page, one for each target and role. A dangerous case is in the column
+/// of its role.
 fn columns(played: &[Played]) -> Vec<Value> {
     let initiators: BTreeSet<String> = list()
         .into_iter()

@@ -1,4 +1,4 @@
-//! Tests of the agent, on which the other suites rely.
+//! Tests of the agent, on which the other suites depend.
 
 use serde_json::json;
 use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, pattern};
@@ -108,7 +108,7 @@ fn the_pattern(rig: &mut Rig) -> Result<Outcome> {
 fn control_channels(rig: &mut Rig) -> Result<Outcome> {
     const LINES: &str = r#"{"id":1,"cmd":"reg","len":8}\n{"id":2,"cmd":"nothing"}\n"#;
     let port = 7999;
-    // The second controller finds no object of the first one, and ends the agent.
+    // The second controller finds no objects of the first one, and ends the agent.
     let commands = format!(
         "printf '{LINES}' | nc 127.0.0.1 {port}; \
          printf '{LINES}{{\"id\":3,\"cmd\":\"exit\"}}\\n' | nc 127.0.0.1 {port}"

@@ -1,5 +1,4 @@
-//! A connection with a region at each end. Single operations run over it, and every byte is
-//! checked.
+//! A connection with a region at each end. It runs single operations and checks every byte.
 
 use serde_json::json;
 use uwarp_interop::{Agent, Completion, Conn, Failure, PATIENCE, Post, Region, Result, Rig};
@@ -10,7 +9,7 @@ use uwarp_verbs::{
 
 use crate::pair::{Ours, Pair, Role, Terms, connect_with};
 
-/// Bytes after a message in its sink, which must not change.
+/// Number of bytes after a message in its sink that must not change.
 pub(crate) const GUARD: usize = 64;
 
 /// The side that posts the work request.
@@ -23,7 +22,7 @@ pub(crate) enum By {
 impl By {
     pub(crate) const BOTH: [By; 2] = [By::Us, By::Guest];
 
-    /// Name for tests.
+    /// Returns the name for tests.
     pub(crate) fn name(self) -> &'static str {
         match self {
             By::Us => "by_us",
@@ -31,7 +30,7 @@ impl By {
         }
     }
 
-    /// Name for the matrix.
+    /// Returns the name for the matrix.
     pub(crate) fn title(self) -> &'static str {
         match self {
             By::Us => "by uwarp",
@@ -40,7 +39,7 @@ impl By {
     }
 }
 
-/// An operation.
+/// An operation of the verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Op {
     Send,
@@ -63,7 +62,7 @@ impl Op {
     /// One operation of each message type.
     pub(crate) const PLAIN: [Op; 3] = [Op::Send, Op::Write, Op::Read];
 
-    /// Name for tests.
+    /// Returns the name for tests.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Op::Send => "send",
@@ -75,7 +74,7 @@ impl Op {
         }
     }
 
-    /// Name for the matrix.
+    /// Returns the name for the matrix.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Op::Send => "Send",
@@ -96,15 +95,15 @@ impl Op {
     }
 }
 
-/// Both ends of a connection.
+/// A connection with a region at each end.
 pub(crate) struct Bench {
     pub(crate) ours: Ours,
     pub(crate) conn: Conn,
-    /// Region on our side, with all rights.
+    /// Region on our side, with all access rights.
     pub(crate) near: MemoryRegion,
-    /// Region in the guest, with all rights.
+    /// Region in the guest, with all access rights.
     pub(crate) far: Region,
-    /// Number of the next work request, and seed of its data.
+    /// Number of the next work request, which is also the seed of its data.
     pub(crate) next: u64,
 }
 
@@ -114,15 +113,15 @@ pub(crate) fn octets(len: usize) -> u32 {
 }
 
 impl Bench {
-    /// Connects, and sends the first message, which is the initiator's (RFC 5044 section 7.1.2).
-    /// The regions have room for `len` bytes. Receives of empty messages have an element, because
-    /// siw's library accepts none without.
+    /// Connects, and sends the first message, which must come from the initiator (RFC 5044 section
+    /// 7.1.2). The regions have room for `len` bytes. Receives of empty messages also have an
+    /// element, because siw's library does not accept a receive without one.
     pub(crate) fn open(rig: &mut Rig, role: Role, terms: &Terms, len: usize) -> Result<Bench> {
         let ours = Ours::new(rig, terms)?;
         Bench::open_with(rig, role, ours, terms, len)
     }
 
-    /// As `open`, with an existing end on our side.
+    /// Connects as `open` does, with an existing end on our side.
     pub(crate) fn open_with(
         rig: &mut Rig,
         role: Role,
@@ -164,7 +163,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Runs one operation of this size.
+    /// Runs one operation with `len` bytes and checks its result.
     pub(crate) fn run(&mut self, agent: &mut Agent, by: By, op: Op, len: usize) -> Result<()> {
         let number = self.next;
         self.next += 2;
@@ -188,7 +187,8 @@ impl Bench {
 
     fn send_by_us(&self, agent: &mut Agent, number: u64, op: Op, len: usize) -> Result<()> {
         let conn = self.conn;
-        // The receive is larger than the message, so the length must come from the message.
+        // The receive is larger than the message, so that the reported length must come from the
+        // message.
         agent.recv(conn, number, &sge(&self.far, 0, len + GUARD), 1, 0)?;
         clear(agent, &self.far, len)?;
         let list = self.source(number, len)?;
@@ -209,7 +209,7 @@ impl Bench {
         self.ours.completion(number, WcOpcode::Send)?;
         let came = agent.completion(conn)?;
         came.expect(number, "recv")?;
-        // siw does not report an invalidated STag or SE to a consumer in user space.
+        // siw does not report an invalidated STag or SE to an application in user space.
         if (came.len, came.flags, came.invalidated) != (len as u64, 0, None) {
             return Err(Failure::new(format!("the guest received {came:?}")));
         }
@@ -230,7 +230,7 @@ impl Bench {
             self.writable_by_guest(agent, region)?;
             post.op = "send_inv";
             post.inv = region.rkey();
-            // siw's library takes the STag from here, which violates the standard API: see
+            // siw's library takes the STag from here, which violates the standard API; see
             // `stag_0`.
             post.rkey = region.rkey();
         }
@@ -250,7 +250,7 @@ impl Bench {
         self.we_have(number, len)
     }
 
-    /// The Send after the Write shows that the Write has arrived.
+    /// Writes from our side. The Send after the Write shows that the Write has arrived.
     fn write_by_us(&self, agent: &mut Agent, number: u64, len: usize) -> Result<()> {
         let (conn, far) = (self.conn, &self.far);
         clear(agent, far, len)?;
@@ -307,7 +307,7 @@ impl Bench {
         guest_has(agent, &self.far, number, len)
     }
 
-    /// Fills our region with the data to send.
+    /// Fills our region with the data to send, and returns its scatter/gather list.
     fn source(&self, seed: u64, len: usize) -> Result<Vec<Sge>> {
         self.near.write_at(0, &pattern(seed, 0, len))?;
         let list = (len > 0).then(|| self.near.sge(0, octets(len)));
@@ -335,7 +335,7 @@ impl Bench {
         }
     }
 
-    /// Registers a region that the guest may write and invalidate.
+    /// Registers a region that the guest's QP may write and invalidate.
     pub(crate) fn own_region(&self) -> Result<MemoryRegion> {
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let (pd, qp) = (&self.ours.pd, &self.ours.qp);
@@ -347,7 +347,7 @@ impl Bench {
         let write =
             SendWr::write_inline(0, b"writable", RemoteBuffer::at(region.addr, region.rkey));
         self.ours.qp.post_send(&write)?;
-        // A refusal would end the connection before the next message.
+        // If siw refused the Write, the connection would end before the next message.
         self.ours.completion(0, WcOpcode::RdmaWrite)?;
         Ok(())
     }
@@ -360,7 +360,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Checks the negotiated parameters.
+    /// Checks the negotiated parameters with `is_it`.
     pub(crate) fn agreed(&self, is_it: impl FnOnce(&ConnectionInfo) -> bool) -> Result<()> {
         match self.ours.qp.connection() {
             Some(info) if is_it(&info) => Ok(()),
@@ -370,7 +370,7 @@ impl Bench {
         }
     }
 
-    /// Checks that our side has ended, and for this reason.
+    /// Checks that our side has ended, and that `is_it` accepts the reason.
     pub(crate) fn ended(&self, want: &str, is_it: impl FnOnce(&EndReason) -> bool) -> Result<()> {
         if !self.ours.qp.wait_closed(PATIENCE) {
             return Err(Failure::new("our side does not close"));
@@ -383,7 +383,7 @@ impl Bench {
         }
     }
 
-    /// Ends the connection from the initiator's side, and checks that nothing is left over on
+    /// Ends the connection from the initiator's side. Checks that nothing unexpected is left on
     /// either side.
     pub(crate) fn close(self, agent: &mut Agent, role: Role) -> Result<()> {
         match role {
@@ -413,7 +413,7 @@ impl Bench {
     }
 }
 
-/// Scatter/gather list of `len` bytes; empty if `len` is 0.
+/// Formats a scatter/gather list of `len` bytes; an empty one if `len` is 0.
 fn if_any(region: &Region, len: usize) -> String {
     match len {
         0 => String::new(),
@@ -421,7 +421,7 @@ fn if_any(region: &Region, len: usize) -> String {
     }
 }
 
-/// Zeros the sink of a message of `len` bytes, and the bytes after it.
+/// Zeros the sink of a message of `len` bytes, and the guard bytes after it.
 fn clear(agent: &mut Agent, region: &Region, len: usize) -> Result<()> {
     let all = len + GUARD;
     agent.command(
@@ -430,7 +430,7 @@ fn clear(agent: &mut Agent, region: &Region, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the guest's region holds the data of `seed`, and zeros after it.
+/// Checks that the guest's region holds the data of `seed`, followed by zeros.
 fn guest_has(agent: &mut Agent, region: &Region, seed: u64, len: usize) -> Result<()> {
     agent.check(region, 0, len, seed, 0)?;
     agent.check_zero(region, len, GUARD)

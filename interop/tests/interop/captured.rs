@@ -1,4 +1,4 @@
-//! Captures of our side in memory, and the number of Reads that they show outstanding.
+//! Captures of our side in memory, and the number of outstanding Reads in them.
 
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,14 +29,14 @@ impl Memory {
     }
 }
 
-/// Most Reads outstanding at the same time: ours, and the peer's.
+/// Maximum number of Reads outstanding at the same time, on each side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Outstanding {
     pub(crate) ours: usize,
     pub(crate) theirs: usize,
 }
 
-/// Analyzes the capture of one connection on kernel TCP, without Markers.
+/// Returns the maximum for a capture of one connection over kernel TCP without Markers.
 pub(crate) fn outstanding(file: Vec<u8>) -> Result<Outstanding> {
     let mut streams = [Stream::default(), Stream::default()];
     let (mut now, mut most) = (Outstanding::default(), Outstanding::default());
@@ -71,7 +71,7 @@ pub(crate) fn outstanding(file: Vec<u8>) -> Result<Outstanding> {
     Ok(most)
 }
 
-/// Role of a segment in a Read.
+/// Effect of a segment on the number of outstanding Reads.
 enum Message {
     ReadRequest,
     /// Last segment of a Read Response.
@@ -79,7 +79,7 @@ enum Message {
     Other,
 }
 
-/// Bytes of one sender that were not analyzed yet.
+/// Bytes of one sender that are not analyzed yet.
 #[derive(Default)]
 struct Stream {
     octets: Vec<u8>,
@@ -105,7 +105,7 @@ impl Stream {
         })
     }
 
-    /// Takes `len` bytes if there are as many.
+    /// Takes `len` bytes if that many are available.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         let there = self.octets.len() >= len;
         there.then(|| self.octets.drain(..len).collect())

@@ -8,14 +8,14 @@ use crate::Case;
 use crate::bench::{Bench, Op, octets};
 use crate::pair::{Ours, Role, Terms};
 
-/// Deepest queue of siw, and of uwarp by default.
+/// Maximum queue depth of siw, which is also uwarp's default maximum.
 const DEEPEST: usize = 32_768;
-/// Most requests that one command of the agent can post.
+/// Maximum number of requests that one command of the agent can post.
 const BATCH: usize = 4096;
-/// Bytes of a message. (siw corrupts up to 32 bytes if they cross a page boundary.)
+/// Length of a message in bytes. siw corrupts up to 32 bytes if they cross a page boundary.
 const LEN: usize = 100;
 
-/// Requests that each side posts at once: `burst` of each kind in turn, `rounds` times.
+/// Requests that each side posts before it waits: `burst` of each kind in turn, `rounds` times.
 #[derive(Clone, Copy)]
 struct Plan {
     name: &'static str,
@@ -79,22 +79,24 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 impl Plan {
-    /// Requests of each kind.
+    /// Returns the number of requests of each kind.
     fn each(self) -> usize {
         self.burst * self.rounds
     }
 
-    /// Bytes of each kind.
+    /// Returns the number of bytes of each kind.
     fn part(self) -> usize {
         self.each() * LEN
     }
 
-    /// Bytes of all kinds. A region has the sources of every kind first, and then the sinks.
+    /// Returns the number of bytes of all kinds. The first half of a region has the sources, the
+    /// second half the sinks.
     fn half(self) -> usize {
         self.ops.len() * self.part()
     }
 
-    /// The bursts in order: kind, offset of its first source, offset of its first sink.
+    /// Iterates over the bursts in posting order: kind, offset of its first source, offset of its
+    /// first sink.
     fn bursts(self) -> impl Iterator<Item = (Op, usize, usize)> {
         let kinds = move |round| {
             (self.ops.iter().enumerate()).map(move |(kind, op)| {
@@ -106,15 +108,16 @@ impl Plan {
     }
 }
 
-/// First number of the receives, and of the requests in the send queue.
+/// Number of the first receive.
 const RECEIVES: u64 = 100_000;
+/// Number of the first request in the send queue.
 const REQUESTS: u64 = 200_000;
 
 fn deep(rig: &mut Rig, role: Role, plan: Plan) -> Result<Outcome> {
-    // QEMU's user network forwards bytes as the guest has room for them, and may cut the stream
+    // QEMU's user network forwards bytes as the guest makes room for them, so it may cut the stream
     // anywhere.
     let cut = plan.burst > BATCH && rig.wire.name() == "kernel_tcp";
-    // One more Send at the end. It arrives after all Writes.
+    // Each side has one more Send at the end, which arrives after all Writes.
     let depth = octets(plan.ops.len() * plan.each() + 1);
     let terms = Terms {
         caps: QpCaps::default().max_send_wr(depth).max_recv_wr(depth),
@@ -163,11 +166,11 @@ fn deep(rig: &mut Rig, role: Role, plan: Plan) -> Result<Outcome> {
     })
 }
 
-/// Posts a receive for each Send, and for the last one, on both sides.
+/// Posts a receive for each Send, and one for the final Send, on both sides.
 fn receive(agent: &mut Agent, bench: &Bench, plan: Plan, sends: bool) -> Result<()> {
     let count = if sends { plan.each() } else { 0 };
     let last = RECEIVES + count as u64;
-    // Sends are the first kind.
+    // Sends are the first kind, so their sinks are first.
     for at in (0..count).step_by(BATCH) {
         let sink = sge(&bench.far, plan.half() + at * LEN, LEN);
         let (some, id) = ((count - at).min(BATCH), RECEIVES + at as u64);
@@ -185,7 +188,7 @@ fn receive(agent: &mut Agent, bench: &Bench, plan: Plan, sends: bool) -> Result<
     Ok(bench.ours.qp.post_recv_list(&receives)?)
 }
 
-/// Scatter/gather list of one message.
+/// Returns the scatter/gather list of one message.
 fn place(bench: &Bench, at: usize) -> [Sge; 1] {
     [bench.near.sge(at as u64, octets(LEN))]
 }
@@ -215,7 +218,7 @@ fn post_by_guest(agent: &mut Agent, bench: &Bench, plan: Plan) -> Result<()> {
     agent.post(bench.conn, &Post::new("send", id, ""))
 }
 
-/// Posts all requests in one call of the verbs.
+/// Posts all requests of our side in one call of the verbs.
 fn post_by_us(bench: &Bench, plan: Plan) -> Result<()> {
     let far = &bench.far;
     let places: Vec<(Op, [Sge; 1], u64)> = plan
@@ -242,7 +245,7 @@ fn post_by_us(bench: &Bench, plan: Plan) -> Result<()> {
     Ok(bench.ours.qp.post_send_list(&requests)?)
 }
 
-/// Checks that everything completes on our side, each queue in order.
+/// Checks that all requests and receives complete on our side, each queue in posting order.
 fn completed_here(ours: &Ours, requests: impl Iterator<Item = Op>, receives: usize) -> Result<()> {
     let opcode = |op| match op {
         Op::Read => WcOpcode::RdmaRead,
@@ -274,8 +277,9 @@ fn completed_here(ours: &Ours, requests: impl Iterator<Item = Op>, receives: usi
     Ok(())
 }
 
-/// Checks the same in the guest, except for the order. siw completes a Send or a Write when it is
-/// sent, even before Reads that were posted earlier. Returns true if it did.
+/// Checks that all requests and receives complete in the guest. Their order may differ, because siw
+/// completes a Send or a Write when it is sent, even before Reads that were posted earlier. Returns
+/// true if it did.
 fn completed_there(
     agent: &mut Agent,
     conn: Conn,
@@ -307,9 +311,9 @@ fn completed_there(
     Ok(overtaken)
 }
 
-/// Returns failures that the guest has reported, for an error message.
+/// Describes failures that the guest has reported, for an error message.
 fn troubles(agent: &mut Agent) -> String {
-    // The answer arrives after all pending reports.
+    // The agent answers after all pending reports.
     let asked = agent.query().err();
     let bad = |line: &String| !line.contains("success");
     let lines: Vec<String> = agent.unread().into_iter().filter(bad).take(4).collect();

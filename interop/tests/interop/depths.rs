@@ -1,5 +1,5 @@
-//! IRD and ORD: the requested and the negotiated depths, with as many Reads at once as these
-//! permit, and one more.
+//! IRD and ORD. Checks the negotiated depths, and runs as many Reads at once as these permit, and
+//! one more.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::captured::{Memory, Outstanding, outstanding};
 use crate::errors::same;
 use crate::pair::{Ours, Role, Terms};
 
-/// siw's maximum is 128.
+/// Depths to test. The maximum of siw is 128.
 const DEPTHS: [u8; 4] = [1, 2, 16, 128];
-/// Bytes of a Read: more than one segment of siw, and without padding, for the reason at
-/// `transfers::READ_LEN`.
+/// Length of a Read in bytes. It takes more than one segment of siw and needs no padding, for the
+/// reason at `transfers::READ_LEN`.
 const LEN: usize = 2004;
-/// Most Reads in a queue.
+/// Depth of the queues, in Reads.
 const QUEUE: u32 = 256;
 
-/// Depths that a consumer asks for.
+/// Depths that an application requests.
 #[derive(Clone, Copy, Debug)]
 struct Depths {
     ird: u8,
@@ -102,7 +102,7 @@ fn all(rig: &mut Rig, role: Role, rows: &[(Depths, Depths)]) -> Result<Outcome> 
     })
 }
 
-/// Reads that each side may have outstanding, and the depths that siw must announce.
+/// Negotiated depths of our side, and those that siw must announce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Agreed {
     ird: u16,
@@ -111,9 +111,9 @@ struct Agreed {
     peer_ord: Option<u16>,
 }
 
-/// Returns the depths by RFC 6581 section 9.1. Any responder raises its IRD to the initiator's
-/// wish. siw's ORD is at most what its consumer asked for as responder (in the Reply), and our IRD
-/// as initiator.
+/// Returns the depths according to RFC 6581 section 9.1. A responder raises its IRD to the
+/// initiator's ORD. siw's ORD is limited: as responder by the ORD of its application (in the
+/// Reply), and as initiator by our IRD.
 fn expected(role: Role, ours: Depths, theirs: Depths) -> Agreed {
     let [our_ird, our_ord] = [ours.ird, ours.ord].map(u16::from);
     let [their_ird, their_ord] = [theirs.ird, theirs.ord].map(u16::from);
@@ -134,7 +134,7 @@ fn expected(role: Role, ours: Depths, theirs: Depths) -> Agreed {
 }
 
 /// Runs a connection with these depths. Returns true if siw had more Reads outstanding than its
-/// consumer asked for.
+/// application requested.
 fn one(rig: &mut Rig, role: Role, ours: Depths, theirs: Depths) -> Result<bool> {
     let terms = Terms {
         ird: ours.ird,
@@ -170,7 +170,7 @@ fn one(rig: &mut Rig, role: Role, ours: Depths, theirs: Depths) -> Result<bool> 
         peer_ord: info.peer_ord,
     };
     same("agreed", &agreed, &want)?;
-    // One more than our IRD: more than siw can assume that it may have outstanding.
+    // One more than our IRD, which is more than siw may have outstanding.
     read_both_ways(
         rig,
         &bench,
@@ -199,7 +199,7 @@ fn one(rig: &mut Rig, role: Role, ours: Depths, theirs: Depths) -> Result<bool> 
     Ok(by_guest > usize::from(theirs.ord))
 }
 
-/// Posts Reads on both sides, all of them before waiting for any.
+/// Posts all Reads on both sides, then waits for them.
 fn read_both_ways(rig: &mut Rig, bench: &Bench, by_us: usize, by_guest: usize) -> Result<()> {
     let agent = &mut rig.agent;
     let (near, far) = (&bench.near, &bench.far);

@@ -1,4 +1,4 @@
-//! A listener of either side, for many connections.
+//! A listener on either side that accepts many connections.
 
 use std::thread;
 
@@ -8,15 +8,15 @@ use uwarp_verbs::{AcceptOptions, ConnectOptions, Listener, Qp};
 use crate::pair::{Ours, Role};
 use crate::setup::{joined, listen};
 
-/// Side that listens for many connections.
+/// Listener on the responder's side.
 pub(crate) enum Door {
     Guest(u16, ListenerNum),
-    /// With the parameters of the guest's QPs.
+    /// Listener on our side, and the parameters of the guest's QPs.
     Us(Listener, QpParams),
 }
 
 impl Door {
-    /// Opens a listener. The guest's QPs will have these parameters.
+    /// Opens a listener. `qp_params` are the parameters of the guest's QPs.
     pub(crate) fn open(
         rig: &mut Rig,
         ours: &Ours,
@@ -36,7 +36,7 @@ impl Door {
         })
     }
 
-    /// Makes one more connection with this QP of ours.
+    /// Establishes one more connection, with this QP of ours.
     pub(crate) fn connect(&self, rig: &mut Rig, qp: &Qp) -> Result<Conn> {
         match self {
             Door::Guest(port, listener) => {
@@ -62,8 +62,8 @@ impl Door {
     }
 }
 
-/// When siw reports that the connection is established, it watches the socket and can miss nothing
-/// that we send.
+/// Accepts the next request in the guest. When siw reports that the connection is established, it
+/// already watches the socket, so it misses nothing that we send.
 fn accept(agent: &mut Agent, listener: ListenerNum) -> Result<Conn> {
     let request = agent.request(listener)?;
     agent.accept(request.conn, &Answer::default())?;

@@ -1,5 +1,5 @@
-//! Errors: the report of each side about a fault of the other, in a Terminate Message and to its
-//! own consumer.
+//! Errors. Checks how each side reports a fault of the other side: in a Terminate Message, and to
+//! its own application.
 
 mod raw;
 mod siw_wrong;
@@ -38,7 +38,7 @@ fn case(
     }
 }
 
-/// Checks that two values are equal. `what` names the first one.
+/// Checks that two values are equal. `what` names the first value in the message.
 pub(crate) fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T) -> Result<()> {
     if got == want {
         return Ok(());
@@ -48,7 +48,7 @@ pub(crate) fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T
     )))
 }
 
-/// Checks that a text begins with `start` and contains all `parts`.
+/// Checks that a text begins with `start` and contains each of `parts`.
 pub(crate) fn says(text: &str, start: &str, parts: &[&str]) -> Result<()> {
     if text.starts_with(start) && parts.iter().all(|part| text.contains(part)) {
         return Ok(());
@@ -67,7 +67,7 @@ pub(crate) fn layer(code: (u8, u8, u8)) -> Layer {
     }
 }
 
-/// Checks that the cause has this originator, this layer, and the code of this Terminate Message.
+/// Checks that the cause has this originator, this layer and this Terminate code.
 pub(crate) fn blames(cause: &Cause, whose: (Who, Layer), code: (u8, u8, u8)) -> Result<()> {
     let said = (cause.who(), cause.layer());
     same("originator and layer in the cause", &said, &whose)?;
@@ -78,8 +78,8 @@ pub(crate) fn blames(cause: &Cause, whose: (Who, Layer), code: (u8, u8, u8)) -> 
     same("the code in the cause", &told, &Some(code))
 }
 
-/// Returns numbers and statuses of the next completions in the guest, sorted by number. The flush
-/// of one queue may come before or after that of the other.
+/// Waits for `count` completions in the guest. Returns their numbers and statuses, sorted by
+/// number, because the queues are flushed in either order.
 pub(crate) fn theirs(agent: &mut Agent, conn: Conn, count: usize) -> Result<Vec<(u64, String)>> {
     let mut all: Vec<Completion> = (0..count)
         .map(|_| agent.completion(conn))
@@ -91,7 +91,7 @@ pub(crate) fn theirs(agent: &mut Agent, conn: Conn, count: usize) -> Result<Vec<
         .collect())
 }
 
-/// Returns the same for our side.
+/// Waits for `count` completions on our side. Returns their numbers and statuses.
 pub(crate) fn ours(end: &Ours, count: usize) -> Result<Vec<(u64, Status)>> {
     let mut all: Vec<OurCompletion> = Vec::new();
     for _ in 0..count {
@@ -123,7 +123,8 @@ pub(crate) fn end(end: &Ours) -> Result<EndReason> {
         .ok_or_else(|| Failure::new("our side has closed without a reason"))
 }
 
-/// Checks that the connection has ended in the guest, and the event of its device.
+/// Checks that the connection has ended in the guest, and that its device reported this event (none
+/// if empty).
 pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
     agent.event(conn, "disconnected")?;
     if !device.is_empty() {
@@ -136,9 +137,9 @@ pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
     same("other reports of the guest", &agent.unread(), &Vec::new())
 }
 
-/// Checks that the connection has ended in the guest, where siw may be sending. If our Terminate
-/// Message arrives during that, siw reports its own request as failed and its QP as broken. Whether
-/// it does is a race in the guest.
+/// Checks that the connection has ended in the guest while siw may be sending. If our Terminate
+/// Message arrives at that moment, siw reports its own request as failed and its QP as broken.
+/// Whether it does is a race in the guest.
 pub(crate) fn over_or_caught_sending(agent: &mut Agent, conn: Conn) -> Result<()> {
     agent.event(conn, "disconnected")?;
     let said = agent.unread();
@@ -150,15 +151,15 @@ pub(crate) fn over_or_caught_sending(agent: &mut Agent, conn: Conn) -> Result<()
     )))
 }
 
-/// siw refused something that it received.
+/// Event after siw has refused something that it received.
 pub(crate) const ACCESS: &str = "local access violation work queue error";
-/// siw gave up a receive that a message had begun to fill.
+/// Event after siw has dropped a receive that a message had begun to fill.
 pub(crate) const FATAL: &str = "local work queue catastrophic error";
 
-/// siw refused a Read while it was answering it.
+/// Event after siw has refused a Read while responding to it.
 pub(crate) const INVALID: &str = "invalid request local work queue error";
 
-/// Checks that `count` completions are in the guest's CQ now, without waiting for its event.
+/// Checks that `count` completions are already in the guest's CQ, without waiting for an event.
 pub(crate) fn polled(agent: &mut Agent, conn: Conn, count: u64) -> Result<()> {
     let answer = agent.command(&serde_json::json!({"cmd": "poll", "conn": conn.0}))?;
     same(

@@ -1,9 +1,9 @@
 //! Transfers over a wire that loses, duplicates and reorders packets in both directions.
 //!
-//! They run without CRC. siw misreads a CRC whose bytes arrive in two segments (siw_get_trailer
-//! stores the second part over the first), and reports the FPDU as damaged. TCP may cut the stream
-//! anywhere (RFC 5044 section 5.1), and our TCP does so when it retransmits. Every byte of the data
-//! is compared.
+//! They run without CRC. siw misreads a CRC whose bytes arrive in two segments, because
+//! `siw_get_trailer` stores the second part over the first. It then reports the FPDU as damaged.
+//! TCP may cut the stream anywhere (RFC 5044 section 5.1), and our TCP does so when it retransmits.
+//! The tests compare every byte of the data.
 
 use std::time::Duration;
 
@@ -18,12 +18,13 @@ use crate::transfers::SIZES;
 
 const LARGE: usize = 16 << 20;
 
-/// Rates at which faults hit hundreds of packets in a case. A lost packet can cost a second, the
-/// shortest retransmission timeout of TCP.
+/// Probability of a loss. Each case has hundreds of packets that are hit by a fault. A lost packet
+/// can take a second, the shortest retransmission timeout of TCP.
 const LOSS: f64 = 0.001;
+/// Probability of each of the other faults.
 const OTHER: f64 = 0.01;
 
-/// Kinds of faults: name for tests, and settings.
+/// Returns the kinds of faults: name for tests, and settings.
 fn kinds() -> [(&'static str, FaultSettings); 4] {
     let none = FaultSettings::default();
     let loss = none.loss(LOSS);
@@ -38,8 +39,8 @@ fn kinds() -> [(&'static str, FaultSettings); 4] {
     ]
 }
 
-/// Returns every kind over Unix datagrams, and all kinds together over TAP. Faults cannot be
-/// injected into kernel TCP.
+/// Returns the cases: every kind over Unix datagrams, all kinds together over TAP. Kernel TCP has
+/// no fault injection.
 pub(crate) fn cases(wire: &str) -> Vec<Case> {
     let kinds: Vec<_> = match wire {
         "unix_datagrams" => kinds().into(),
@@ -90,7 +91,7 @@ fn transfers(rig: &mut Rig, role: Role, faults: FaultSettings) -> Result<Outcome
         let mut bench = Bench::open(rig, role, &terms, LARGE)?;
         bench.agreed(|info| !info.crc)?;
         for len in SIZES {
-            // For 16 MiB, one operation of each message type.
+            // With 16 MiB, only one operation of each message type is run.
             let ops: &[Op] = if len < LARGE { &Op::ALL } else { &Op::PLAIN };
             for op in ops {
                 for by in By::BOTH {
@@ -119,7 +120,7 @@ fn transfers(rig: &mut Rig, role: Role, faults: FaultSettings) -> Result<Outcome
     ))
 }
 
-/// Returns true if exactly the faults with a rate happened.
+/// Returns true if exactly the faults with a nonzero probability occurred.
 fn happened(faults: &FaultSettings, counts: &FaultCounts) -> bool {
     [
         (faults.loss, counts.lost),
@@ -130,7 +131,7 @@ fn happened(faults: &FaultSettings, counts: &FaultCounts) -> bool {
     .all(|(rate, count)| (*rate > 0.0) == (*count > 0))
 }
 
-/// No CRC, and time limits that a few lost packets in a row do not reach.
+/// Returns settings without CRC, and with timeouts that a few consecutive losses do not reach.
 fn patient() -> Settings {
     let long: Duration = PATIENCE;
     Settings::default().crc(false).timeouts(

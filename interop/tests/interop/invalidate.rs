@@ -1,6 +1,6 @@
 //! Send with Invalidate: STags of ours that siw invalidates, STags that we refuse to invalidate,
-//! and STags that siw lets us invalidate. (`transfers` covers regions for one QP and single regions
-//! of siw, over all sizes. `errors` and `pins` cover unknown STags.)
+//! and STags that siw lets us invalidate. `transfers` covers regions for one QP and single regions
+//! of siw, in all sizes. `errors` and `pins` cover unknown STags.
 
 mod refused;
 
@@ -77,7 +77,8 @@ fn case(
     }
 }
 
-/// siw's library needs `rkey` to send the right STag: see `stag_0` in `quirks`.
+/// Creates a Send with Invalidate of siw. siw's library needs `rkey` to send the right STag; see
+/// `stag_0` in `quirks`.
 fn send_inv(stag: u32, se: bool) -> Post {
     Post {
         solicited: se,
@@ -87,7 +88,7 @@ fn send_inv(stag: u32, se: bool) -> Post {
     }
 }
 
-/// Memory of ours whose STag can be made valid and invalidated.
+/// Kind of memory of ours whose STag can be made valid and invalidated.
 #[derive(Clone, Copy)]
 enum Kind {
     Fast,
@@ -131,7 +132,7 @@ impl Lent {
         }
     }
 
-    /// Makes all of the memory valid under this STag. Returns the address for peers.
+    /// Makes all of the memory valid under this STag. Returns the address that peers use.
     fn open(&self, bench: &Bench, stag: u32) -> Result<u64> {
         let (request, opcode, addr) = match self {
             Lent::Fast(region) => {
@@ -159,7 +160,8 @@ impl Lent {
     }
 }
 
-/// Three times: the memory is made valid, written by siw, and invalidated by the next Send.
+/// Runs three rounds: the memory is made valid, siw writes to it, and siw's next Send invalidates
+/// it.
 fn taken(rig: &mut Rig, kind: Kind) -> Result<Outcome> {
     let bench = Bench::open(rig, Role::GuestConnects, &Terms::default(), GUARD)?;
     let agent = &mut rig.agent;
@@ -187,12 +189,12 @@ fn taken(rig: &mut Rig, kind: Kind) -> Result<Outcome> {
         agent.completion(bench.conn)?.expect(11, "send")?;
     }
     if let Lent::Window(_, region) = &lent {
-        // The region below is unchanged.
+        // The region of the window is still valid.
         let write = Post::new("write", 13, sge(&bench.far, 0, GUARD));
         agent.post(bench.conn, &write.remote(region.addr(), region.rkey()))?;
         agent.completion(bench.conn)?.expect(13, "write")?;
     }
-    // Valid again, but not by its first STag.
+    // Makes the memory valid again. Its first STag must stay invalid.
     lent.open(&bench, inc_rkey(stag))?;
     let Some((addr, dead)) = first else {
         return Err(Failure::new("nothing was lent"));
@@ -206,7 +208,7 @@ fn taken(rig: &mut Rig, kind: Kind) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Registers a region of siw and invalidates it. siw does not ask its consumer for permission.
+/// Registers a region of siw and invalidates it. siw needs no permission from its application.
 fn invalidated(agent: &mut Agent, bench: &Bench, se: bool) -> Result<Region> {
     let region = agent.reg(GUARD, "lw,rw,rr")?;
     invalidate(agent, bench, &region, se)?;

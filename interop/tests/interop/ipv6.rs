@@ -7,7 +7,8 @@ use crate::bench::Bench;
 use crate::pair::{Role, Terms};
 use crate::transfers::{FEW_SIZES, all_operations};
 
-/// QEMU's user network forwards no IPv6 ports, so only the guest connects there.
+/// Returns the cases. QEMU's user network forwards no IPv6 ports, so on that wire only the guest
+/// connects.
 pub(crate) fn cases(wire: &str) -> Vec<Case> {
     let roles = match wire {
         "kernel_tcp" => &Role::BOTH[1..],

@@ -1,4 +1,5 @@
-//! uwarp against the Linux siw driver. Every case is a test; see `./ci.sh interop`.
+//! Interoperability of uwarp with the Linux siw driver. Every case is a test; see `./ci.sh
+//! interop`.
 
 mod agent;
 mod bench;
@@ -34,11 +35,11 @@ use uwarp_interop::{
     Wire, enter_namespace, uwarp_binary,
 };
 
-/// A case of a suite, for any wire.
+/// A case of a suite, which runs on any wire.
 struct Case {
     /// First part of the test's name.
     suite: &'static str,
-    /// Rest of its name: words separated by `::`.
+    /// Rest of the test's name. Its words are separated by `::`.
     name: String,
     /// Name for the matrix.
     title: String,
@@ -47,7 +48,7 @@ struct Case {
 
 type Run = dyn Fn(&mut Rig) -> Result<Outcome> + Send + Sync;
 
-/// Functions that create the wires.
+/// Function that creates a wire.
 type MakeWire = fn() -> Box<dyn Wire>;
 const WIRES: &[MakeWire] = &[
     || Box::new(KernelTcp::default()),
@@ -56,7 +57,7 @@ const WIRES: &[MakeWire] = &[
     || Box::new(KernelTap::default()),
 ];
 
-/// The guest of one wire. It is booted when it is first needed, and again after an oops.
+/// State of one wire. Its guest is booted when it is first needed, and again after an oops.
 struct Shared {
     make: MakeWire,
     image: Image,
@@ -72,13 +73,13 @@ impl Shared {
         Ok(self.rig.insert(rig))
     }
 
-    /// Runs one test and cleans up the guest. A guest in trouble is not used again.
+    /// Runs one test and cleans up the guest. Drops a guest whose kernel reported a bug.
     fn run(&mut self, case: &Case) -> Result<Outcome> {
         let rig = self.rig()?;
         let result = catch_unwind(AssertUnwindSafe(|| (case.run)(rig)))
             .unwrap_or_else(|panic| Err(Failure::new(said(&*panic))));
         let clean = rig.agent.reset();
-        // The reset fails after an oops, and by then the console has its log.
+        // After an oops the reset fails, and the console has the kernel's log by then.
         let trouble = rig.guest.trouble();
         if let Some(trouble) = trouble {
             self.rig = None;
@@ -108,7 +109,8 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "the test panicked".to_owned())
 }
 
-/// Locks a mutex even after a panic, because every test leaves its contents consistent.
+/// Locks a mutex even after a panic. Its contents are still consistent, because no test leaves them
+/// incomplete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -116,8 +118,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Returns the cases for a wire.
 fn cases(wire: &str) -> Vec<Case> {
     match wire {
-        // Programs expect a refusal if their peer does not listen yet. QEMU's user network accepts
-        // the connection instead.
+        // These programs expect a refusal if their peer does not listen yet. QEMU's user network
+        // accepts the connection instead.
         "kernel_tap" => programs::cases()
             .into_iter()
             .chain(repeated::cases())
@@ -127,7 +129,7 @@ fn cases(wire: &str) -> Vec<Case> {
     }
 }
 
-/// Returns the cases of all suites except the programs of the distribution.
+/// Returns the cases of all suites but the programs of the distribution.
 fn suites(wire: &str) -> Vec<Case> {
     [
         agent::cases(),
@@ -161,8 +163,8 @@ fn prepare() -> std::result::Result<Image, Unready> {
     Image::find()
 }
 
-/// Returns the reason why tests on this wire cannot run here. TAP needs the namespace of the
-/// process.
+/// Returns the reason why tests on this wire cannot run here. TAP wires need the process's own
+/// network namespace.
 fn missing(wire: &dyn Wire, namespace: &std::result::Result<(), String>) -> Option<String> {
     let try_it = match wire.name() {
         "tap" => EthernetWire::try_tap,
@@ -175,22 +177,24 @@ fn missing(wire: &dyn Wire, namespace: &std::result::Result<(), String>) -> Opti
     }
 }
 
-/// Returns true if the tests are requested, because they boot a virtual machine.
+/// Returns true if `UWARP_INTEROP=1` requests the tests. They do not run by default, because they
+/// boot a virtual machine.
 fn wanted() -> bool {
     std::env::var_os("UWARP_INTEROP").is_some_and(|value| value == "1")
 }
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Before any thread starts, because it may restart this program.
+    // This comes before any thread starts, because it may restart this program.
     let namespace = if wanted() && !arguments.list {
         enter_namespace()
     } else {
         Ok(())
     };
-    // Each wire has a guest, which runs one test at a time and leaves a core idle for most of it.
+    // Each wire has its own guest. It runs one test at a time, and mostly leaves a processor idle.
     arguments.test_threads = Some(2);
-    // Filters separated by commas: a test runs if one of them is part of its name.
+    // The filter may be a list separated by commas. A test runs if its name contains one of the
+    // parts.
     let filters: Option<Vec<String>> = arguments
         .filter
         .take_if(|filter| filter.contains(','))
@@ -248,14 +252,14 @@ fn main() -> ExitCode {
         trials.retain(|trial| filters.iter().any(|filter| trial.name().contains(filter)));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    // The guests must end before this process.
+    // The guests must be dropped before this process exits.
     for shared in shared {
         lock(&shared).rig = None;
     }
     finish(&conclusion, &prepared, &lock(&report))
 }
 
-/// Interleaves the tests of the wires, so that tests which run at the same time have different
+/// Interleaves the tests of the wires, so that tests that run at the same time use different
 /// guests.
 fn in_turns<T>(lists: Vec<Vec<T>>) -> Vec<T> {
     let mut lists: Vec<_> = lists.into_iter().map(Vec::into_iter).collect();

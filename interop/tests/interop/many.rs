@@ -34,14 +34,14 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Creates another QP on the same device and CQ.
+/// Creates another QP on the same device, domain and CQ.
 fn another(ours: &Ours, terms: &Terms) -> Result<Ours> {
     let (device, pd, cq) = (ours.device.clone(), ours.pd.clone(), ours.cq.clone());
     let qp = pd.create_qp(&cq, &cq, terms.caps)?;
     Ok(Ours { device, pd, cq, qp })
 }
 
-/// Bytes of the exchange on each connection.
+/// Number of bytes that each connection sends each way.
 const SMALL: usize = 100;
 
 fn churn(rig: &mut Rig, role: Role) -> Result<Outcome> {
@@ -60,7 +60,7 @@ fn churn(rig: &mut Rig, role: Role) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Sends a message each way. The initiator begins.
+/// Sends a message each way, the initiator first.
 fn exchange(
     agent: &mut Agent,
     role: Role,
@@ -103,7 +103,7 @@ fn exchange(
     Ok(())
 }
 
-/// Ends a connection orderly. The sides take turns.
+/// Ends a connection gracefully. Our side and the guest begin by turns.
 pub(crate) fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) -> Result<()> {
     let by_us = number.is_multiple_of(2);
     if by_us {
@@ -125,12 +125,13 @@ pub(crate) fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) ->
     }
 }
 
-/// Rounds of messages on each of several connections, and bytes of a message.
+/// Number of messages that each side sends on each connection.
 const ROUNDS: usize = 8;
+/// Length of a message in bytes.
 const CHUNK: usize = 50_001;
 
-/// One of several connections, with its regions: first the bytes that it sends, then those that it
-/// receives.
+/// One of several simultaneous connections. The first half of each region is sent from, the second
+/// half is received into.
 struct Lane {
     ours: Ours,
     conn: Conn,
@@ -142,7 +143,7 @@ struct Lane {
 fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let terms = Terms::default();
     let mut ours = Ours::new(rig, &terms)?;
-    // Room for the completions of all QPs.
+    // The CQ has room for the completions of all QPs.
     let depth = terms.caps.max_send_wr + terms.caps.max_recv_wr;
     ours.cq = ours.device.create_cq(depth * octets(AT_ONCE))?;
     let door = Door::open(rig, &ours, role, QpParams::default())?;
@@ -175,8 +176,8 @@ fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
             ours.completion(1, WcOpcode::Recv)?;
         }
     }
-    // Post all receives first. Even rounds are Writes, odd ones are Sends. The last is a Send,
-    // which arrives after all Writes.
+    // All receives are posted first. Even rounds are Writes, odd ones are Sends. The last round is
+    // a Send, which arrives after all Writes.
     for lane in &lanes {
         lane.receive(agent)?;
     }
@@ -238,7 +239,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Posts one message each way, without waiting for it.
+    /// Posts one message each way and does not wait for it.
     fn send(&self, agent: &mut Agent, round: usize) -> Result<()> {
         let (half, at) = (ROUNDS * CHUNK, round * CHUNK);
         let to = (half + at) as u64;

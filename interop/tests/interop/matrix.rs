@@ -1,18 +1,19 @@
-//! The part of `dropin/MATRIX.md` about siw. It is written here, and compared with the results.
+//! Writes the part of `dropin/MATRIX.md` about siw, and compares it with the results.
 
 use uwarp_interop::Report;
 
 use crate::programs::SUITE;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../dropin/MATRIX.md");
-/// Markers around the part. The tests of the drop-in library do not change it.
+/// Line before the part. The tests of the drop-in library do not change the part.
 const BEGIN: &str = "<!-- siw: ./ci.sh interop writes this part -->\n";
+/// Line after the part.
 const END: &str = "<!-- siw: here it ends -->\n";
-/// Prefix of the line of versions, which is not compared.
+/// Start of the line with versions, which is not compared.
 const VERSIONS: &str = "With ";
 
-/// Compares the part with the results, or writes it with `UWARP_DROPIN_MATRIX=write`. Does nothing
-/// unless all programs have run.
+/// Compares the part with the results. With `UWARP_DROPIN_MATRIX=write`, writes it instead. Does
+/// nothing unless all programs have run.
 ///
 /// # Errors
 /// The part differs from the results, or the file lacks the markers.

@@ -1,4 +1,4 @@
-//! A connection between a QP of ours and one of the agent.
+//! A connection between a QP of ours and a QP of the agent.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use uwarp_verbs::{
     QpCaps, Settings, Status, WcOpcode,
 };
 
-/// siw's responder can miss an FPDU right after its Reply, because it sends the Reply before it
-/// watches the socket. Nothing moves until more bytes come, so we wait before we send.
+/// Pause before our first FPDU. siw's responder sends its Reply before it watches the socket, so it
+/// can miss an FPDU that arrives right after. It would then process nothing until more bytes
+/// arrive.
 const SETTLE: Duration = Duration::from_millis(250);
 
 /// Roles of the two sides.
@@ -28,7 +29,7 @@ pub(crate) enum Role {
 impl Role {
     pub(crate) const BOTH: [Role; 2] = [Role::GuestServes, Role::GuestConnects];
 
-    /// Name for tests.
+    /// Returns the name for tests.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Role::GuestServes => "guest_serves",
@@ -36,7 +37,7 @@ impl Role {
         }
     }
 
-    /// Name for the matrix.
+    /// Returns the name for the matrix.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Role::GuestServes => "siw as responder",
@@ -45,21 +46,22 @@ impl Role {
     }
 }
 
-/// Parameters that the two ends negotiate. Depths are powers of two, because siw rounds them up.
+/// Parameters of both ends. Depths are powers of two, because siw rounds them up to these.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) ird: u8,
     pub(crate) ord: u8,
-    /// IRD and ORD of the guest's consumer, if they differ.
+    /// IRD and ORD of the guest's application, if they are different.
     pub(crate) their_depths: Option<(u8, u8)>,
-    /// Private Data of each side.
+    /// Private Data of our side.
     pub(crate) our_data: Vec<u8>,
+    /// Private Data of the guest.
     pub(crate) their_data: Vec<u8>,
     pub(crate) settings: Settings,
     pub(crate) peer_to_peer: bool,
     pub(crate) caps: QpCaps,
     pub(crate) qp_params: QpParams,
-    /// Our network, if it is not that of the wire.
+    /// Our network, if it is not the one of the wire.
     pub(crate) network: Option<EthernetNetwork>,
 }
 
@@ -80,7 +82,7 @@ impl Default for Terms {
     }
 }
 
-/// Our end.
+/// Our end of a connection.
 pub(crate) struct Ours {
     pub(crate) device: Device,
     pub(crate) pd: Pd,
@@ -88,13 +90,13 @@ pub(crate) struct Ours {
     pub(crate) qp: Qp,
 }
 
-/// A connection, seen from both ends.
+/// Both ends of a connection.
 pub(crate) struct Pair {
     pub(crate) ours: Ours,
     pub(crate) conn: Conn,
-    /// Event in the guest: the request, or the establishment.
+    /// Last event in the guest: the request, or the establishment.
     pub(crate) heard: Event,
-    /// Private Data of the guest.
+    /// Private Data received from the guest.
     pub(crate) private_data: Vec<u8>,
 }
 
@@ -121,7 +123,7 @@ impl Ours {
         Ok(self.pd.register(vec![0; len], access)?)
     }
 
-    /// Waits for the next completion, which must be this success.
+    /// Waits for the next completion, which must be a success with this number and opcode.
     pub(crate) fn completion(&self, wr_id: u64, opcode: WcOpcode) -> Result<Completion> {
         let Some(completion) = self.cq.wait(Some(PATIENCE)) else {
             return Err(Failure::new(format!(
@@ -140,7 +142,7 @@ impl Ours {
     }
 }
 
-/// Connects. `before` runs when both QPs exist and nothing was sent yet. It can post receives.
+/// Connects. `before` runs when both QPs exist and nothing was sent yet, so it can post receives.
 pub(crate) fn connect(
     rig: &mut Rig,
     role: Role,
@@ -151,7 +153,7 @@ pub(crate) fn connect(
     connect_with(rig, role, ours, terms, before)
 }
 
-/// As `connect`, with an existing end on our side.
+/// Connects as `connect` does, with an existing end on our side.
 pub(crate) fn connect_with(
     rig: &mut Rig,
     role: Role,
@@ -194,7 +196,7 @@ fn guest_serves(
             agent.event(request.conn, "established")?;
             Ok::<_, Failure>(request)
         })();
-        // An unanswered connect ends by its own time limit.
+        // A connect without an answer ends by its own timeout.
         (heard, connecting.join())
     });
     let Ok(connected) = connected else {

@@ -1,9 +1,9 @@
-//! Pinned defects of siw: behavior that departs from the RFCs. A test that fails here shows that
-//! siw has changed, and that a workaround of ours may have become useless. Its Terminate Messages
-//! are pinned in `errors`.
+//! Pinned defects of siw: behavior that deviates from the RFCs. A failing test here shows that siw
+//! has changed and that a workaround of ours may be obsolete. `errors` pins siw's Terminate
+//! Messages.
 //!
-//! `5044-4.4-15` is a requirement: RFC, section, and number in the section. `Q7` is the number of a
-//! defect in docs/peers.md.
+//! In `5044-4.4-15`, a requirement, the parts are the RFC, the section and a number in the section.
+//! `Q7` is the number of a defect in docs/peers.md.
 //!
 //! Short Reads that cross a page boundary (Q16) are in `quirks`. These defects are known and not
 //! tested:

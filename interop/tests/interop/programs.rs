@@ -1,5 +1,5 @@
-//! Programs of the distribution, not recompiled: on the drop-in library here, on rdma-core and siw
-//! in the guest. Each is a server on either side, with its client on the other.
+//! Programs of the distribution, not recompiled. They use the drop-in library on our side, and
+//! rdma-core with siw in the guest. Each runs with the server on either side.
 
 use std::net::IpAddr;
 use std::thread;
@@ -10,25 +10,25 @@ use uwarp_interop::{Failure, Guest, Image, Outcome, Output, PATIENCE, Result, Ri
 use crate::Case;
 use crate::pair::Role;
 
-/// Suite in the names of the tests, and in the matrix.
+/// Name of the suite, in the tests' names and in the matrix.
 pub(crate) const SUITE: &str = "programs";
-/// The textbook program. It prints the same on every device.
+/// Name of the textbook program, which prints the same output on every device.
 const TEXTBOOK: &str = "textbook";
-/// The profile for programs that send much at first, and for servers that send first.
+/// Options for programs that send much at the start, and for servers that send first.
 const FOR_SIW: &[&str] = &["--peer", "siw"];
-/// Interval between tries of a port.
+/// Interval between attempts to connect to a port.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Q25: perftest's output on siw, after its results, if the peer closes right after its answer. siw
-/// has sent the last message, but reports it as failed, and perftest exits with 1.
+/// Output of perftest on siw after its results, if the peer closes right after its last message
+/// (Q25). siw has sent its own last message, but reports it as failed, and perftest exits with 1.
 const CLOSED_EARLY: [&str; 2] = [
     "Bad wc status 2 ",
     "Failed to close connection between server and client",
 ];
 const DEVIATION: &str = "siw may report its last message as failed although it was sent, if the peer closes (Q25); perftest prints that after its results";
 
-/// Output of perftest's client on siw when its second connection is refused, before it crashes for
-/// that reason (139: SIGSEGV).
+/// Output of perftest's client on siw when its second connection is refused. It then crashes with
+/// [`CRASHED`], which is SIGSEGV.
 const REFUSED: [&str; 2] = [
     "Failed to connect through RDMA CM.",
     "ERRNO: Connection refused.",
@@ -36,22 +36,24 @@ const REFUSED: [&str; 2] = [
 const CRASHED: i32 = 139;
 const EARLY: &str = "a client that connects again before the server listens again crashes; the test starts both again";
 /// Last output of rping if its main thread closes the event channel before its event thread waits
-/// for the next event. That thread then ends the process with [`LOST_CHANNEL_STATUS`], after all
-/// pings. This is a fault of rping on any device (dropin/MATRIX.md).
+/// for the next event. The event thread then ends the process with [`LOST_CHANNEL_STATUS`], after
+/// all pings. This is a fault of rping on any device (dropin/MATRIX.md).
 const LOST_CHANNEL: &str = "rdma_get_cm_event: Bad file descriptor";
 const LOST_CHANNEL_STATUS: i32 = 255;
-/// Most clients in a row that may connect too early.
+/// Maximum number of consecutive clients that may connect too early.
 const TOO_EARLY: u32 = 3;
-/// Most servers on siw in a row that may lose a wake-up while their clients are also on siw.
+/// Maximum number of consecutive servers on siw that may lose a wake-up while their clients are
+/// also on siw.
 const MOST_LOST: u32 = 3;
 
-/// A server and its client. `{port}` and `{address}` are the server's, as each side knows them.
+/// Commands of a server and its client. Each side replaces `{port}` and `{address}` by those at
+/// which it reaches the server.
 pub(crate) struct Program {
-    /// Words separated by hyphens.
+    /// Name, whose words are separated by hyphens.
     pub(crate) name: &'static str,
     pub(crate) server: &'static str,
     pub(crate) client: &'static str,
-    /// Text that their output must contain. Any white space counts as one space.
+    /// Text that the server's output must contain. Any white space counts as one space.
     pub(crate) server_says: &'static [&'static str],
     pub(crate) client_says: &'static [&'static str],
 }
@@ -297,7 +299,7 @@ pub(crate) fn we_serve(program: &Program, rig: &mut Rig, profile: &[&str]) -> Re
     }
 }
 
-/// Runs both sides on siw, by the guest's own address. A server that has lost a wake-up is started
+/// Runs both sides on siw, through the guest's own address. If a server loses a wake-up, runs it
 /// again with its client.
 fn guest_alone(program: &Program, rig: &mut Rig) -> Result<Said> {
     let mut lost = 0;
@@ -315,22 +317,23 @@ fn guest_alone(program: &Program, rig: &mut Rig) -> Result<Said> {
     }
 }
 
-/// Returns true if a connection of this server has unread bytes. Q7: bytes right after siw's Reply
-/// can stay unread until more bytes come. None come if they fill the window, as those of a client
-/// on siw do. (Our client waits a moment with `--peer siw`.)
+/// Returns true if a connection of this server has unread bytes. Bytes right after siw's Reply can
+/// stay unread until more bytes arrive (Q7). None arrive if they fill the window, as the bytes of a
+/// client on siw do. With `--peer siw`, our client waits briefly before it sends.
 fn leaves_unread(guest: &mut Guest, port: u16) -> bool {
-    // State 01 is ESTABLISHED. The lengths of the send and the receive queue follow.
+    // In /proc/net/tcp, state 01 is ESTABLISHED. The lengths of the send queue and the receive
+    // queue follow.
     let look =
         format!("grep -q ':{port:04X} [0-9A-F]*:[0-9A-F]* 01 [0-9A-F]*:0*[1-9A-F]' /proc/net/tcp");
-    // If this also fails, the client's error shows the reason.
+    // If the command fails as well, the client's error shows the reason.
     guest.run(&look, PATIENCE).is_ok_and(|seen| seen.code == 0)
 }
 
-/// Time limit for the server after the client has ended.
+/// Returns the time limit for the server after the client has ended.
 fn rest(client: &Result<Output>) -> Duration {
     match client {
         Ok(output) if output.code == 0 => PATIENCE,
-        // Only its output is needed.
+        // After a failure, only the server's output is needed.
         _ => Duration::from_secs(2),
     }
 }
@@ -352,8 +355,8 @@ fn both(server: Result<Output>, client: Result<Output>) -> Result<Said> {
     }
 }
 
-/// Waits until the guest can open a TCP connection to a server of ours, and closes it. The program
-/// does not notice.
+/// Waits until the guest can open a TCP connection to a server of ours, and closes that connection.
+/// The server program does not notice it.
 fn wait_listening(rig: &mut Rig, server: &mut Uwarp, to: IpAddr, port: u16) -> Result<()> {
     let probe = format!("timeout 5 nc {to} {port} </dev/null");
     let deadline = Instant::now() + PATIENCE;

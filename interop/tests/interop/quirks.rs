@@ -37,8 +37,9 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// siw's library takes the STag from the wrong field, which the standard API leaves unset. RFC 5040
-/// section 7.1 requires us to end the connection, because STag 0 was never assigned.
+/// siw's library takes the STag from the wrong field, which programs leave unset by the standard
+/// API. RFC 5040 section 7.1 requires our side to end the connection, because STag 0 was never
+/// assigned.
 fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let bench = Bench::open(rig, role, &Terms::default(), GUARD)?;
     let agent = &mut rig.agent;
@@ -48,7 +49,7 @@ fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
     send.inv = region.rkey();
     agent.post(bench.conn, &send)?;
     agent.event(bench.conn, "disconnected")?;
-    // RDMAP, remote protection: STag cannot be invalidated.
+    // The code means: RDMAP, remote protection, STag cannot be invalidated.
     bench.ended("TerminateSent", |reason| sent(reason, (0, 1, 9)))?;
     match bench.ours.cq.poll_one() {
         Some(receive) if receive.wr_id == 10 && receive.status == Status::RemoteInvalidRequest => {}
@@ -59,8 +60,8 @@ fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
     )))
 }
 
-/// siw sends up to 32 bytes in one piece with their header. If they cross a page boundary in parts
-/// of different lengths, it copies them wrongly: wrong bytes with a valid CRC.
+/// siw sends up to 32 bytes in one piece with their header. If a page boundary divides them into
+/// unequal parts, it copies them wrongly. The bytes are then wrong although the CRC is valid.
 fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
     const PAGE: usize = 4096;
     const LEN: usize = 32;
@@ -102,13 +103,14 @@ fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
     ))
 }
 
-/// siw raises no event for a Send with SE if its consumer asks only for solicited events.
+/// siw raises no event for a Send with SE if its application requests only solicited events.
 fn solicited_event(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let mut terms = Terms::default();
     terms.qp_params.notify = "solicited";
-    // siw accepts no receive without an element.
+    // siw does not accept a receive without an element.
     let inbox = rig.agent.reg(1, "lw")?;
-    // Without events the consumer is not notified of the first message, so `Bench` cannot be used.
+    // `Bench` cannot be used, because without events the application is not notified of the first
+    // message.
     let pair = crate::pair::connect(rig, role, &terms, |agent, conn, ours| {
         ours.qp.post_recv(&RecvWr::new(1, &[]))?;
         agent.recv(conn, 1, &sge(&inbox, 0, 1), 1, 0)
@@ -120,7 +122,7 @@ fn solicited_event(rig: &mut Rig, role: Role) -> Result<Outcome> {
     }
     pair.ours.qp.post_send(&SendWr::send(3, &[]).solicited())?;
     pair.ours.completion(3, WcOpcode::Send)?;
-    // The completion is found by polling. An event would have delivered it before.
+    // Polling finds the completion. An event would have reported it earlier.
     let sends = u64::from(role == Role::GuestConnects);
     let mut polled = 0;
     while polled < 1 + sends {

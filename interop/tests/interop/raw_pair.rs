@@ -6,22 +6,23 @@ use std::time::Duration;
 use uwarp_interop::raw::{C, REPLY, REQUEST, RawListener, RawPeer, StartupFrame};
 use uwarp_interop::{Answer, Conn, Event, Listen, Region, Result, Rig, sge};
 
-/// As in `pair`: siw's responder can miss bytes right after its Reply.
+/// Pause before the first FPDU. siw's responder can miss bytes right after its Reply, as described
+/// in `pair`.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Bytes of each region in the guest.
+/// Length in bytes of each region in the guest.
 pub(crate) const LEN: usize = 128;
 
 /// Parameters of the guest and of the raw peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
-    /// Parameters of the guest's consumer.
+    /// Parameters of the guest's application.
     pub(crate) answer: Answer,
-    /// Bytes of its receives, which are numbered from 100.
+    /// Length in bytes of each of its receives, which are numbered from 100.
     pub(crate) receives: Vec<usize>,
-    /// Requests CRCs.
+    /// True if the raw peer requests CRCs.
     pub(crate) crc: bool,
-    /// IRD and ORD of the raw peer.
+    /// IRD and ORD that the raw peer announces.
     pub(crate) depths: (u16, u16),
 }
 
@@ -49,11 +50,11 @@ impl Terms {
 pub(crate) struct RawPair {
     pub(crate) peer: RawPeer,
     pub(crate) conn: Conn,
-    /// Memory of the receives, one after another.
+    /// Region with the receive buffers, one after another.
     pub(crate) inbox: Region,
-    /// All rights.
+    /// Region with all access rights.
     pub(crate) all: Region,
-    /// No remote rights.
+    /// Region without remote rights.
     pub(crate) local: Region,
 }
 
@@ -80,19 +81,21 @@ fn post_receives(rig: &mut Rig, conn: Conn, inbox: &Region, lens: &[usize]) -> R
     Ok(())
 }
 
-/// Connects the raw peer to the guest and sends `octets`. Waits for the guest's connection request.
+/// Connects the raw peer to the guest and sends `octets`. Waits for the guest's event of a
+/// connection request.
 pub(crate) fn request(rig: &mut Rig, octets: &[u8]) -> Result<(RawPeer, Event)> {
     let (peer, listener) = knock(rig, octets)?;
     let event = rig.agent.request(listener)?;
     Ok((peer, event))
 }
 
-/// Connects the raw peer to the guest and sends `octets`, without waiting.
+/// Connects the raw peer to a new listener of the guest and sends `octets`. Does not wait for an
+/// event.
 pub(crate) fn knock(rig: &mut Rig, octets: &[u8]) -> Result<(RawPeer, uwarp_interop::ListenerNum)> {
     let port = rig.guest_port();
     let listener = rig.agent.listen(port, &Listen::default())?;
     let mut peer = RawPeer::connect(rig.wire.guest_addr(port))?;
-    // In one segment, because siw does not handle pieces well.
+    // All bytes are sent at once, because siw does not handle a Request in many pieces (Q9).
     peer.send(octets)?;
     Ok((peer, listener))
 }

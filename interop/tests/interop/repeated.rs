@@ -1,6 +1,6 @@
-//! Programs of the distribution in the default profile, without `--peer siw`. Each connects to siw,
-//! or siw to it, many times. siw sometimes misses the first FPDU (Q7), so one connection shows
-//! little.
+//! Programs of the distribution in the default profile, without `--peer siw`. Each connects many
+//! times, to siw or from siw. siw misses the first FPDU only sometimes (Q7), so a single connection
+//! would show little.
 
 use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, Uwarp};
 
@@ -8,20 +8,21 @@ use crate::pair::Role;
 use crate::programs::{self, we_serve};
 use crate::{Case, Run};
 
-/// Connections of each program. The variable replaces the number, for a sample.
+/// Number of connections of each program.
 const CONNECTIONS: usize = 50;
+/// Environment variable with another number of connections, for a sample.
 const SAMPLE: &str = "UWARP_INTEROP_CONNECTIONS";
-/// Port of the first server on siw. Each server has its own port, because the previous one may
-/// still be in use. The wire passes all ports on.
+/// Port of the first server on siw. Each server has its own port, because the port of the previous
+/// one may still be in use. This wire does not restrict ports.
 const FIRST_PORT: u16 = 10_000;
 
 /// A server and its client, with as little traffic as possible.
 struct Program {
     words: programs::Program,
-    /// Connections of one run.
+    /// Number of connections in one run.
     connects: usize,
-    /// A server that sends first waits forever for a client on siw (RFC 5044 section 7.1.2, rule
-    /// 4), except with `--peer siw`.
+    /// True if the server sends first. It then waits forever for a client on siw (RFC 5044 section
+    /// 7.1.2, rule 4), except with `--peer siw`.
     server_first: bool,
 }
 
@@ -40,7 +41,7 @@ const fn program(name: &'static str, server: &'static str, client: &'static str)
     }
 }
 
-/// A program of perftest. It connects twice: to agree on the measurement, and to measure.
+/// Describes a program of perftest. It connects twice: to exchange parameters, and to measure.
 const fn perftest(name: &'static str, server: &'static str, client: &'static str) -> Program {
     Program {
         connects: 2,
@@ -54,7 +55,7 @@ const PROGRAMS: [Program; 10] = [
         "rping -s -a {address} -p {port} -C 2",
         "rping -c -a {address} -p {port} -C 2",
     ),
-    // siw rejects some of 50 simultaneous connections.
+    // Only 5 simultaneous connections, because siw rejects some of 50.
     Program {
         connects: 5,
         server_first: true,
@@ -142,7 +143,7 @@ fn connections() -> usize {
     })
 }
 
-/// Runs the server on uwarp, and starts it again for each run.
+/// Runs the server on our side, and starts it again for each run.
 fn serve(program: &Program, connections: usize, rig: &mut Rig) -> Result<Outcome> {
     let runs = connections.div_ceil(program.connects);
     for run in 1..=runs {
@@ -154,8 +155,9 @@ fn serve(program: &Program, connections: usize, rig: &mut Rig) -> Result<Outcome
     Ok(Outcome::Passed)
 }
 
-/// Runs the servers in the guest, where a loop starts them, which saves a round trip for each.
-/// Their exit codes are not checked here: perftest may report its last message as failed (Q25).
+/// Runs the servers in the guest. A loop in the guest starts them, which saves a round trip for
+/// each. Their exit codes are not checked, because perftest may report its last message as failed
+/// (Q25).
 fn run(program: &Program, connections: usize, first_port: u16, rig: &mut Rig) -> Result<Outcome> {
     let runs = connections.div_ceil(program.connects);
     let Program { words: program, .. } = program;

@@ -7,9 +7,10 @@ use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, Uwarp, Wire};
 use crate::Case;
 
 const COUNT: usize = 100;
-/// rping accepts 23 to 65535.
+/// Sizes of a ping. rping accepts 23 to 65535.
 const SIZES: [usize; 5] = [23, 64, 1024, 4096, 65_535];
-/// A hundred pings of 64 KiB take seconds in the emulated guest. Ten times as long is a hang.
+/// Time limit for all pings. A hundred pings of 64 KiB take seconds in the emulated guest, so ten
+/// times as long is a hang.
 const PINGS: Duration = Duration::from_secs(180);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -36,8 +37,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Command for rping in the guest. It cuts lines, so that pings of 64 KiB do not cross the control
-/// channel.
+/// Returns the command for rping in the guest. It cuts the output lines, so that pings of 64 KiB do
+/// not cross the control channel.
 fn theirs(arguments: &str) -> String {
     format!("rping {arguments} >/tmp/rping 2>&1; code=$?; cut -c1-40 /tmp/rping; exit $code")
 }
@@ -103,7 +104,7 @@ fn connects(rig: &mut Rig, size: usize, crc: &str) -> Result<Outcome> {
     agreed(&server.text, crc)
 }
 
-/// Checks that the program succeeded and printed every ping with rping's text.
+/// Checks that the program succeeded and printed every ping.
 fn check(who: &str, code: i32, said: &str, label: &str, size: usize) -> Result<()> {
     let shown: Vec<&str> = said
         .lines()
@@ -112,7 +113,7 @@ fn check(who: &str, code: i32, said: &str, label: &str, size: usize) -> Result<(
     let as_it_should = shown.len() == COUNT
         && shown.iter().enumerate().all(|(number, text)| {
             let want = format!("rdma-ping-{number}: ");
-            // A printed ping may be cut, and a small ping has room for little text.
+            // The printed text of a ping may be cut, and a small ping has room for little text.
             text.starts_with(&want[..want.len().min(size - 1)])
         });
     if code == 0 && as_it_should {
@@ -125,7 +126,7 @@ fn check(who: &str, code: i32, said: &str, label: &str, size: usize) -> Result<(
     )))
 }
 
-/// Checks whether CRC was in use. siw does not ask for it, so our setting decides.
+/// Checks whether CRCs were used. siw does not request them, so our setting decides.
 fn agreed(said: &str, crc: &str) -> Result<Outcome> {
     if said.contains(&format!("MPA revision 2, CRC {crc}, ")) {
         return Ok(Outcome::Passed);
@@ -136,7 +137,7 @@ fn agreed(said: &str, crc: &str) -> Result<Outcome> {
     )))
 }
 
-/// Returns the last lines, each cut.
+/// Returns the last lines, each cut to 100 characters.
 fn cut(said: &str) -> String {
     let lines: Vec<String> = said
         .lines()

@@ -14,7 +14,7 @@ use crate::bench::Bench;
 use crate::pair::{Ours, Role, Terms, connect};
 use crate::transfers::{FEW_SIZES, all_operations};
 
-/// siw accepts 256 bytes, but sends wrong lengths above 251.
+/// Lengths of Private Data. siw accepts 256 bytes, but sends wrong lengths above 251.
 const PRIVATE_DATA: [usize; 3] = [0, 1, 251];
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -83,8 +83,8 @@ fn with_revision(rig: &mut Rig, revision: Revision) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The responder sends first. siw accepts any message as the RTR indication, and misses one that
-/// comes too early, so the profile waits.
+/// Connects in the peer-to-peer model, with a responder that sends first. siw accepts any message
+/// as the RTR indication. It misses one that arrives too early, so the profile delays it.
 fn peer_to_peer(rig: &mut Rig, rtr: RtrKinds) -> Result<Outcome> {
     let terms = Terms {
         settings: Settings::default().rtr(rtr).peer(Peer::Siw),
@@ -130,7 +130,7 @@ fn reject(rig: &mut Rig, role: Role) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Returns the private data that we receive.
+/// Lets the guest reject our connect. Returns the private data that we receive.
 fn rejected_by_guest(rig: &mut Rig, ours: &Ours, data: &[u8]) -> Result<Vec<u8>> {
     let port = rig.guest_port();
     let to = rig.wire.guest_addr(port);
@@ -151,7 +151,8 @@ fn rejected_by_guest(rig: &mut Rig, ours: &Ours, data: &[u8]) -> Result<Vec<u8>>
     }
 }
 
-/// Returns the private data that the guest receives. Its status for a reject is ECONNRESET.
+/// Rejects the guest's connect. Returns the private data that the guest receives. Its status must
+/// be ECONNRESET.
 fn rejected_by_us(rig: &mut Rig, ours: &Ours, data: &[u8]) -> Result<Vec<u8>> {
     let listener = listen(rig, ours)?;
     let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());

@@ -1,4 +1,4 @@
-//! Shared receive queues: siw's, which our Sends fill, and ours, which siw's Sends fill.
+//! Shared receive queues: siw's, which takes our Sends, and ours, which takes siw's Sends.
 
 mod bounds;
 mod operations;
@@ -23,12 +23,13 @@ use crate::many::part;
 use crate::pair::{Ours, Role, Terms};
 use crate::transfers::sent;
 
-/// Connections that share a queue, and messages on each.
+/// Number of connections that share a queue.
 const LANES: usize = 4;
+/// Number of messages on each connection.
 const EACH: usize = 24;
-/// Bytes of a receive: more than one segment.
+/// Length of a receive in bytes, which is more than one segment.
 const LEN: usize = 3000;
-/// Receives for all messages.
+/// Number of receives for all messages.
 const ALL: usize = LANES * EACH;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -60,7 +61,7 @@ const OURS: Ends = Ends {
     us: true,
 };
 
-/// Sides with a shared receive queue.
+/// Tells which sides have a shared receive queue.
 #[derive(Clone, Copy)]
 struct Ends {
     guest: bool,
@@ -73,7 +74,7 @@ struct Lane {
     conn: Conn,
 }
 
-/// Both ends with all connections, and memory for every message of each side.
+/// All connections, and memory for every message of each side.
 struct Lanes {
     ours: Ours,
     lanes: Vec<Lane>,
@@ -83,7 +84,7 @@ struct Lanes {
     their_srq: Option<SrqNum>,
 }
 
-/// Offset of the receives, which follow the sources.
+/// Offset of the receive buffers, which follow the sources.
 const SINKS: usize = ALL * LEN;
 
 impl Lanes {
@@ -147,7 +148,7 @@ impl Lanes {
         Ok(Ours { device, pd, cq, qp })
     }
 
-    /// Posts receives on our side, each for its slot after the sources.
+    /// Posts receives to our SRQ, one for each slot. The buffers of the slots follow the sources.
     fn receive(&self, slots: std::ops::Range<usize>) -> Result<()> {
         let sinks: Vec<[Sge; 1]> = slots
             .clone()
@@ -163,7 +164,7 @@ impl Lanes {
         }
     }
 
-    /// Posts the same receives in the guest.
+    /// Posts the same receives to the guest's SRQ.
     fn receive_there(&self, agent: &mut Agent, slots: std::ops::Range<usize>) -> Result<()> {
         let Some(srq) = self.their_srq else {
             return Err(Failure::new("the guest has no shared receive queue"));
@@ -178,7 +179,7 @@ impl Lanes {
         )
     }
 
-    /// Ends all connections orderly.
+    /// Ends all connections gracefully.
     fn close(self, agent: &mut Agent) -> Result<()> {
         for (number, lane) in self.lanes.iter().enumerate() {
             part(agent, lane.conn, &lane.ours, number)?;
@@ -192,8 +193,8 @@ impl Lanes {
     }
 }
 
-/// Sends the first message of a connection, which is empty and the initiator's (RFC 5044 section
-/// 7.1.2).
+/// Sends the first message of a connection. It is empty, and the initiator must send it (RFC 5044
+/// section 7.1.2).
 fn first_message(agent: &mut Agent, all: &Lanes, end: &Ours, conn: Conn) -> Result<()> {
     let receive = RecvWr::new(1000, &[]);
     match &all.our_srq {
@@ -206,12 +207,13 @@ fn first_message(agent: &mut Agent, all: &Lanes, end: &Ours, conn: Conn) -> Resu
     Ok(())
 }
 
-/// Bytes of a message: several lengths, none short enough for siw's fault at page boundaries.
+/// Returns the length of a message. There are several lengths, none of them short enough for siw's
+/// fault at page boundaries.
 fn len(lane: usize, number: usize) -> usize {
     33 + (lane * 1009 + number * 643) % (LEN - 32)
 }
 
-/// Offset of a message in the sender's memory.
+/// Returns the offset of a message in the sender's region.
 fn source(lane: usize, number: usize) -> usize {
     (lane * EACH + number) * LEN
 }

@@ -1,4 +1,4 @@
-//! Every operation of both sides, over the sizes at which behavior changes.
+//! Every operation from both sides, with the sizes at which behavior changes.
 
 use uwarp_interop::{Agent, Failure, Outcome, Post, Result, Rig, pattern, sge, sges};
 use uwarp_verbs::{EndReason, RecvWr, RemoteBuffer, SendWr, Settings, Sge, WcOpcode};
@@ -9,8 +9,8 @@ use crate::Case;
 use crate::bench::{Bench, By, GUARD, Op, octets};
 use crate::pair::{Role, Terms};
 
-/// None and one byte; around siw's inline frames; around the payload of one 1500-byte segment for
-/// every message; around 2^16; large.
+/// Sizes of a message: none and one byte, around siw's inline frames, around the payload of one
+/// 1500-byte segment for every message type, around 2^16, and large ones.
 pub(crate) const SIZES: [usize; 17] = [
     0,
     1,
@@ -30,7 +30,7 @@ pub(crate) const SIZES: [usize; 17] = [
     1 << 20,
     16 << 20,
 ];
-/// For runs in which all operations take turns.
+/// Sizes for tests in which all operations take turns.
 pub(crate) const FEW_SIZES: [usize; 5] = [0, 1, 1425, 65_537, 1 << 20];
 
 pub(crate) const STAG_0: &str = "siw's library sends STag 0 in a Send with Invalidate from user space, whatever \
@@ -113,7 +113,7 @@ fn sizes(rig: &mut Rig, role: Role, op: Op, by: By) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Checks that an invalidated region can no longer be written.
+/// Checks that an invalidated region cannot be written any more.
 fn invalid_for_good(rig: &mut Rig, bench: &Bench, by: By) -> Result<Outcome> {
     let agent = &mut rig.agent;
     match by {
@@ -131,7 +131,7 @@ fn invalid_for_good(rig: &mut Rig, bench: &Bench, by: By) -> Result<Outcome> {
             agent.event(bench.conn, "disconnected")?;
             agent.check_zero(&region, 0, GUARD)?;
             bench.ended("TerminateReceived", |reason| match reason {
-                // DDP, tagged buffer: invalid STag.
+                // The code means: DDP, tagged buffer, invalid STag.
                 EndReason::TerminateReceived { terminate, .. } => {
                     (terminate.layer(), terminate.etype(), terminate.code()) == (1, 1, 0)
                 }
@@ -164,7 +164,7 @@ fn invalid_for_good(rig: &mut Rig, bench: &Bench, by: By) -> Result<Outcome> {
     }
 }
 
-/// Returns true if our side ended the connection by a Terminate Message with this Layer, EType and
+/// Returns true if our side ended the connection with a Terminate Message of this Layer, EType and
 /// Error Code.
 pub(crate) fn sent(reason: &EndReason, want: (u8, u8, u8)) -> bool {
     match reason {
@@ -188,7 +188,7 @@ fn without_crc(rig: &mut Rig, role: Role) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Sends, Writes and Reads of these sizes, each way.
+/// Runs Sends, Writes and Reads of these sizes in both directions.
 pub(crate) fn all_operations(bench: &mut Bench, agent: &mut Agent, sizes: &[usize]) -> Result<()> {
     for len in sizes {
         for op in Op::PLAIN {
@@ -200,11 +200,11 @@ pub(crate) fn all_operations(bench: &mut Bench, agent: &mut Agent, sizes: &[usiz
     Ok(())
 }
 
-/// 100,000 bytes in pieces: one byte, an empty piece, across pages, unaligned. The sink is cut
-/// elsewhere.
+/// Pieces (offset and length) of 100,000 bytes at the source: one byte, an empty piece, pieces
+/// across pages and unaligned ones. [`SCATTER`] has other boundaries.
 const GATHER: [(usize, usize); 4] = [(3, 1), (101, 31_000), (40_000, 0), (50_005, 68_999)];
-/// An empty element between others in a list that siw sends is a null pointer in its kernel
-/// (siw_tx_hdt), and crashes the guest.
+/// Pieces of the guest's source, without an empty one. In a list that siw sends, an empty element
+/// between others is a null pointer in its kernel (`siw_tx_hdt`), and crashes the guest.
 const GATHER_OF_GUEST: [(usize, usize); 4] = [(3, 1), (101, 31_000), (40_000, 2), (50_005, 68_997)];
 const SCATTER: [(usize, usize); 4] = [(7, 50_000), (60_001, 3), (70_000, 0), (80_009, 49_997)];
 const PIECES: usize = 100_000;
@@ -278,8 +278,8 @@ fn scatter_gather(rig: &mut Rig, role: Role, by: By) -> Result<Outcome> {
     })
 }
 
-/// Calls `with` for every piece that is not empty: its offset, the offset of its data in the
-/// message, its length.
+/// Calls `with` for each nonempty piece. The arguments are its offset, the offset of its data in
+/// the message, and its length.
 fn pieces(
     list: &[(usize, usize)],
     mut with: impl FnMut(usize, usize, usize) -> Result<()>,
@@ -303,15 +303,16 @@ fn expect_len(len: u64) -> Result<()> {
     )))
 }
 
-/// Twice as many as may be outstanding, so the second half waits for the first.
+/// Number of Reads. It is twice the number that may be outstanding, so the second half waits for
+/// the first.
 const READS: usize = 32;
-/// Bytes of each Read. A multiple of 4, so that the FPDUs of Responses have no padding. QEMU's user
-/// network cuts a stream at multiples of 4, and siw misreads padding and CRC that two segments
-/// share (Q23).
+/// Length of each Read in bytes. It is a multiple of 4, so that the FPDUs of Responses have no
+/// padding. QEMU's user network cuts a stream at multiples of 4, and siw misreads padding and CRC
+/// that are divided between two segments (Q23).
 const READ_LEN: usize = 20_004;
 
 fn many_reads(rig: &mut Rig, role: Role, readers: &[By]) -> Result<Outcome> {
-    // The first half is read, and the second half is the sink.
+    // The first half of a region is read, and the second half is the sink.
     let half = READS * READ_LEN;
     let bench = Bench::open(rig, role, &Terms::default(), 2 * half)?;
     bench.agreed(|info| (info.ird, info.ord) == (16, 16))?;

@@ -1,4 +1,4 @@
-//! Work requests of both sides, through the verbs of each.
+//! Work requests that each side posts through its verbs.
 
 use uwarp_interop::{Failure, Outcome, PATIENCE, Post, Result, Rig, pattern, sge};
 use uwarp_verbs::{Access, EndReason, MemoryRegion, RecvWr, RemoteBuffer, SendWr, WcOpcode};
@@ -6,7 +6,7 @@ use uwarp_verbs::{Access, EndReason, MemoryRegion, RecvWr, RemoteBuffer, SendWr,
 use crate::Case;
 use crate::pair::{Ours, Pair, Role, Terms, connect};
 
-/// More than one FPDU on any link.
+/// Length of a message in bytes, which takes more than one FPDU on any link.
 const LEN: usize = 100_000;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -80,7 +80,7 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
     )?;
     let all = [region.sge(0, len)];
 
-    // Send, to the guest and back. The initiator must send first.
+    // A Send to the guest and one back. The initiator must send first.
     let send_ours = |agent: &mut uwarp_interop::Agent| {
         region.write_at(0, &pattern(1, 0, LEN))?;
         ours.qp.post_send(&SendWr::send(1, &all))?;
@@ -101,7 +101,7 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
         send_ours(agent)?;
     }
 
-    // Write, each way. The Send after it shows that it has arrived.
+    // A Write each way. The Send after it shows that it has arrived.
     region.write_at(0, &pattern(3, 0, LEN))?;
     ours.qp.post_send_list(&[
         SendWr::write(3, &all, RemoteBuffer::at(theirs.addr, theirs.rkey)),
@@ -123,7 +123,7 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
     ours.completion(21, WcOpcode::Recv)?;
     check(&region, 5, LEN)?;
 
-    // Read, each way.
+    // A Read each way.
     agent.fill(&theirs, 0, LEN, 7)?;
     ours.qp.post_send(&SendWr::read(
         7,

@@ -1,6 +1,6 @@
-//! Faults that no verbs can cause: a raw peer sends them to siw. The bytes of siw's Terminate
-//! Messages are pinned. siw exchanges Layer and EType, and has M, D and R in the low bits of their
-//! byte, which violates RFC 5040 section 4.8 (5040-4.8-02; Q11).
+//! Faults that verbs cannot cause, sent to siw by a raw peer. The first bytes of siw's Terminate
+//! Messages are pinned. siw swaps Layer and EType, and has M, D and R in the low bits of their
+//! byte. This violates RFC 5040 section 4.8 (5040-4.8-02; Q11).
 
 mod rows;
 
@@ -74,7 +74,7 @@ fn refused(rig: &mut Rig, row: &Row) -> Result<Outcome> {
     Ok(Outcome::Deviation(said))
 }
 
-/// Checks that a Terminate Header begins with these bytes.
+/// Checks that a Terminate Header begins with these bytes and that its reserved byte is 0.
 pub(crate) fn pinned(header: &[u8], octets: [u8; 3]) -> Result<()> {
     if header.starts_with(&octets) && header.get(3) == Some(&0) {
         return Ok(());
@@ -84,7 +84,7 @@ pub(crate) fn pinned(header: &[u8], octets: [u8; 3]) -> Result<()> {
     )))
 }
 
-/// Queue 1 has as many buffers as IRD says (5040-5.2.2-02). So the error is DDP's: no buffer
+/// Queue 1 has as many buffers as the IRD (5040-5.2.2-02). So the error is DDP's "no buffer"
 /// (5041-7.1-02; Q12).
 fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
     let mut terms = Terms {

@@ -1,4 +1,5 @@
-//! The guest's consumer breaks the rules through its verbs. We must react as the RFCs require.
+//! The application in the guest breaks the rules through its verbs. Our side must react as the RFCs
+//! require.
 
 use uwarp_interop::{Failure, Outcome, Post, Result, Rig, sge};
 use uwarp_verbs::{Access, EndReason, Layer, RecvWr, Status, Who};
@@ -8,22 +9,22 @@ use crate::Case;
 use crate::pair::{Pair, Role, Terms, connect};
 
 const LEN: usize = 64;
-/// Bytes that each request moves.
+/// Number of bytes that each request moves.
 const PART: usize = 16;
 
-/// Our memory, as the guest knows it.
+/// Our regions, each as the TO and STag that the guest uses.
 struct Lent {
-    /// All rights.
+    /// Region with all rights.
     all: (u64, u32),
-    /// No remote write.
+    /// Region without the right of remote write.
     read_only: (u64, u32),
-    /// No remote read.
+    /// Region without the right of remote read.
     write_only: (u64, u32),
-    /// All rights, in another protection domain.
+    /// Region with all rights, in another protection domain.
     foreign: (u64, u32),
-    /// The guest's own memory, [`LEN`] bytes.
+    /// Scatter/gather list of [`LEN`] bytes of the guest's memory.
     source: String,
-    /// [`PART`] bytes of the guest's memory.
+    /// Scatter/gather list of [`PART`] bytes of the guest's memory.
     part: String,
 }
 
@@ -31,13 +32,13 @@ struct Row {
     name: &'static str,
     title: &'static str,
     wrong: fn(&Lent) -> Post,
-    /// Bytes of the receive that we have posted.
+    /// Length in bytes of the receive that we have posted, if there is one.
     receive: Option<usize>,
     /// Layer, Error Type and Error Code of our Terminate Message.
     code: (u8, u8, u8),
-    /// Part of the reason that our consumer gets.
+    /// Part of the reason that our application gets.
     words: &'static str,
-    /// Status of our receive.
+    /// Expected status of our receive.
     received: Status,
     /// Possible statuses of the guest's request.
     done: &'static [&'static str],
@@ -45,10 +46,10 @@ struct Row {
 
 const FLUSHED: &str = "wr_flush_err";
 
-/// A Write or a Send completes when TCP has accepted it. If our Terminate Message arrives earlier,
-/// siw completes it with an error. The verbs permit both.
+/// Possible statuses of a Write or a Send. It completes with success when TCP has accepted it. If
+/// our Terminate Message arrives earlier, siw completes it with an error. The verbs permit both.
 const SENT: &[&str] = &["success", "loc_qp_op_err", FLUSHED];
-/// Statuses of an unanswered Read, which must not be a success.
+/// Possible statuses of a Read without a response. Success is not among them.
 const UNANSWERED: &[&str] = &[FLUSHED, "loc_qp_op_err"];
 
 const ROWS: &[Row] = &[
@@ -72,7 +73,7 @@ const ROWS: &[Row] = &[
         received: Status::WrFlush,
         done: SENT,
     },
-    // RFC 5041 has no code for a missing right, because it leaves rights to the ULP.
+    // RFC 5041 has no code for a missing right, because it leaves access rights to the ULP.
     Row {
         name: "write_no_right",
         title: "a Write to memory without the right of remote write",
@@ -196,7 +197,7 @@ const ROWS: &[Row] = &[
         received: Status::LocalLength,
         done: SENT,
     },
-    // Q17: siw's user library sends `rkey` in place of `invalidate_rkey`, so `rkey` is wrong here.
+    // siw's user library sends `rkey` in place of `invalidate_rkey` (Q17), so `rkey` is wrong here.
     Row {
         name: "send_inv_bad_stag",
         title: "a Send that invalidates an unknown STag",
@@ -307,7 +308,7 @@ fn judge(rig: &mut Rig, row: &Row) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Checks that a status is one of these.
+/// Checks that a status is one of the allowed ones.
 fn within(what: &str, status: &str, allowed: &[&str]) -> Result<()> {
     if allowed.contains(&status) {
         return Ok(());
@@ -317,7 +318,7 @@ fn within(what: &str, status: &str, allowed: &[&str]) -> Result<()> {
     )))
 }
 
-/// Checks our Terminate Message, and the reason for it.
+/// Checks our Terminate Message and the reason that our side reports.
 fn judged(
     reason: &EndReason,
     code: (u8, u8, u8),
@@ -342,11 +343,11 @@ fn judged(
     says(&reason.to_string(), title, &[words, &told])
 }
 
-/// siw rounds its ORD up to a power of two (Q6). For an IRD of 3 it keeps 4 Reads outstanding,
-/// which violates RFC 6581 section 9.1. The peer profile announces powers of two, so this happens
-/// only without the profile.
+/// siw rounds its ORD up to a power of two (Q6). With an IRD of 3 it has 4 Reads outstanding, which
+/// violates RFC 6581 section 9.1. The peer profile announces powers of two, so this happens only
+/// without the profile.
 fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
-    // Long enough that the fourth Read arrives before the first is answered.
+    // Reads are so long that the fourth one arrives before the response to the first is complete.
     const READ: usize = 8 << 20;
     let sink = rig.agent.reg(READ, "lw")?;
     let terms = Terms {

@@ -1,4 +1,4 @@
-//! MPA startup that must fail: a raw peer against siw in both roles.
+//! Failing MPA startup between a raw peer and siw in both roles.
 
 use uwarp_interop::raw::{C, M, R, REPLY, REQUEST, S, StartupFrame};
 use uwarp_interop::{Answer, Outcome, Result, Rig};
@@ -13,13 +13,13 @@ struct Reply {
     name: &'static str,
     title: &'static str,
     octets: fn() -> Vec<u8>,
-    /// First bytes of siw's Terminate Header, if it sends one.
+    /// First bytes of siw's Terminate Header; `None` if it sends no Terminate Message.
     terminate: Option<[u8; 3]>,
-    /// Event for siw's consumer, and librdmacm's status.
+    /// Event for siw's application, with librdmacm's status.
     event: (&'static str, i64),
     /// Private data of the event.
     private_data: &'static [u8],
-    /// Departure from the RFCs, if there is one.
+    /// Deviation from the RFCs; empty if there is none.
     departs: &'static str,
 }
 
@@ -30,7 +30,8 @@ fn enhanced(flags: u8, ird: u16, ord: u16) -> Vec<u8> {
 const LAYOUT: &str = "Layer and EType of the Terminate Message are exchanged";
 
 const REPLIES: &[Reply] = &[
-    // 5044-7.1.1-04 requires a close. RFC 6581 section 7 permits a Terminate Message before it.
+    // 5044-7.1.1-04 requires siw to close. RFC 6581 section 7 permits a Terminate Message before
+    // the close.
     Reply {
         name: "key",
         title: "with the key of a Request",
@@ -40,7 +41,7 @@ const REPLIES: &[Reply] = &[
         private_data: &[],
         departs: LAYOUT,
     },
-    // 5044-7.1.1-06: a peer that is asked for Markers must send them (Q2).
+    // 5044-7.1.1-06. A peer that is asked for Markers must send them (Q2).
     Reply {
         name: "markers",
         title: "that asks for Markers",
@@ -87,7 +88,7 @@ const REPLIES: &[Reply] = &[
         private_data: b"full",
         departs: "",
     },
-    // siw removes four bytes, whatever S says.
+    // siw removes four bytes, even if S is not set.
     Reply {
         name: "rejected_revision_1",
         title: "that rejects with private data, of revision 1",
@@ -107,7 +108,7 @@ const REPLIES: &[Reply] = &[
         private_data: &[],
         departs: LAYOUT,
     },
-    // 6581-9.1-13: no negotiation, so the initiator's IRD does not change.
+    // 6581-9.1-13. Nothing is negotiated, so the initiator's IRD must not change.
     Reply {
         name: "ord_3fff",
         title: "with an ORD of 0x3FFF",
@@ -117,8 +118,8 @@ const REPLIES: &[Reply] = &[
         private_data: &[],
         departs: "siw handles 0x3FFF as a number: by RFC 6581 section 9.1 (6581-9.1-13) IRD does not change",
     },
-    // 5044-7.1.2-15 forbids the responder to send before it has received an FPDU, so siw may refuse
-    // it.
+    // 5044-7.1.2-15 forbids the responder to send before it has received an FPDU. So siw may refuse
+    // the byte.
     Reply {
         name: "octets_behind",
         title: "with another byte right after it",
@@ -135,7 +136,7 @@ struct Request {
     name: &'static str,
     title: &'static str,
     octets: fn() -> Vec<u8>,
-    /// All bytes that siw sends before it closes.
+    /// Returns all bytes that siw sends before it closes.
     says: fn() -> Vec<u8>,
     departs: &'static str,
 }
@@ -145,7 +146,7 @@ fn nothing() -> Vec<u8> {
 }
 
 const REQUESTS: &[Request] = &[
-    // 5044-7.1.1-05: a peer that is asked for Markers must send them (Q2).
+    // 5044-7.1.1-05. A peer that is asked for Markers must send them (Q2).
     Request {
         name: "markers",
         title: "that asks for Markers, revision 1",
@@ -181,8 +182,8 @@ const REQUESTS: &[Request] = &[
         says: nothing,
         departs: "",
     },
-    // 6581-6-04: private data begins with IRD and ORD. 5044-7.1.2-04 requires the responder to
-    // close.
+    // 6581-6-04. The private data must begin with IRD and ORD. 5044-7.1.2-04 requires the responder
+    // to close.
     Request {
         name: "enhanced_without_depths",
         title: "that announces IRD and ORD, and has two bytes",
@@ -190,7 +191,7 @@ const REQUESTS: &[Request] = &[
         says: || StartupFrame::new(REPLY, R | S, 2, &[]).octets(),
         departs: "siw rejects, with a Reply that has the same fault",
     },
-    // 5044-7.1.1-17: up to 512 bytes.
+    // 5044-7.1.1-17 permits up to 512 bytes.
     Request {
         name: "private_data_257",
         title: "with 257 bytes of private data",
@@ -256,7 +257,7 @@ fn reply(rig: &mut Rig, row: &Reply) -> Result<Outcome> {
 fn request(rig: &mut Rig, row: &Request) -> Result<Outcome> {
     let (mut peer, _) = knock(rig, &(row.octets)())?;
     same("bytes from siw", &peer.rest()?, &(row.says)())?;
-    // Its consumer gets no event.
+    // The application of siw gets no event.
     same("reports of the guest", &rig.agent.unread(), &Vec::new())?;
     Ok(outcome(row.departs))
 }

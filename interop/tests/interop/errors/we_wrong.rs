@@ -1,9 +1,10 @@
-//! We break the rules through our verbs. siw answers with a Terminate Message, and our consumer
-//! must get its description.
+//! Our side breaks the rules through its verbs. siw answers with a Terminate Message, whose
+//! description our application must get.
 //!
-//! siw exchanges Layer and EType and has M, D and R in the low bits of their byte (5040-4.8-02;
-//! Q11). The message of each row has a DDP header, so the layout is certain even without a profile.
-//! A missing right has no code in RFC 5041 (5041-7.1-11). siw has no code for a Send that is too
+//! siw swaps Layer and EType and has M, D and R in the low bits of their byte (5040-4.8-02; Q11).
+//! Each Terminate Message here has a DDP header, so its layout is certain even without a profile.
+//! RFC 5041 has no code for a missing right (5041-7.1-11). siw has no code for a Send that is too
+//! long (5041-7.1-04) or for a TO wrap (5041-7.1-14; Q12).
 //! long (5041-7.1-04) and for TO wrap (5041-7.1-14; Q12).
 
 use serde_json::json;
@@ -21,12 +22,12 @@ use crate::pair::{Pair, Role, Terms, connect};
 const LEN: usize = 64;
 const PART: u32 = 16;
 
-/// Memory of the guest.
+/// Regions of the guest.
 struct Lent {
     all: Region,
-    /// No remote write.
+    /// Region without the right of remote write.
     read_only: Region,
-    /// Another protection domain.
+    /// Region in another protection domain.
     foreign: Region,
 }
 
@@ -34,29 +35,29 @@ struct Row {
     name: &'static str,
     title: &'static str,
     wrong: for<'a> fn(&Lent, &'a [Sge]) -> SendWr<'a>,
-    /// Bytes that the request moves.
+    /// Number of bytes that the request moves.
     len: u32,
-    /// Bytes of the receive in the guest.
+    /// Length in bytes of the receive in the guest, if there is one.
     receive: Option<usize>,
-    /// Layer, Error Type and Error Code, read by siw's layout.
+    /// Layer, Error Type and Error Code, read in siw's layout.
     code: (u8, u8, u8),
-    /// Code that the RFCs require, if it differs.
+    /// Code that the RFCs require, if it is different.
     rfc: Option<(u8, u8, u8)>,
-    /// Beginning of the description.
+    /// Start of the description.
     start: &'static str,
     /// Other parts of the description.
     words: &'static [&'static str],
-    /// Status of our request.
+    /// Expected status of our request.
     done: Status,
-    /// Status of the guest's receive.
+    /// Expected status of the guest's receive.
     received: &'static str,
-    /// Event of the guest's device.
+    /// Expected event of the guest's device.
     device: &'static str,
 }
 
 const FLUSHED: &str = "wr_flush_err";
-/// The receive never completes: siw ends the connection while it answers a Read, and flushes
-/// nothing.
+/// Status of a receive that never completes. siw ends the connection while it responds to a Read,
+/// and flushes nothing.
 const NEVER: &str = "";
 const LAYOUT: &str = "; sent in the layout of Linux siw";
 const WRITE_STAG: &str = "which means by it: the STag is unknown or its key is wrong, or its region has no right of remote write";
@@ -267,7 +268,7 @@ pub(super) fn cases() -> Vec<Case> {
                 row.title
             );
             case(&format!("we_wrong::{}", row.name), title, |rig| {
-                // With the profile of siw, and without it, because the layout is certain.
+                // Tests with and without the profile of siw, because the layout is certain.
                 refused(rig, row, Peer::Siw, Role::GuestServes)
                     .map_err(|failure| failure.during("with the profile of siw"))?;
                 refused(rig, row, Peer::Rfc, Role::GuestConnects)
@@ -338,7 +339,7 @@ fn refused(rig: &mut Rig, row: &Row, peer: Peer, role: Role) -> Result<()> {
         (201, Status::WrFlush),
     ];
     if role == Role::GuestConnects {
-        // A responder may not send before the initiator's first FPDU.
+        // A responder may not send before the first FPDU of the initiator.
         rig.agent
             .post(conn, &uwarp_interop::Post::new("send", 99, ""))?;
         rig.agent.completion(conn)?.expect(99, "send")?;
@@ -391,7 +392,7 @@ fn told(reason: &EndReason, row: &Row, peer: Peer) -> Result<()> {
     )?;
     let what = format!("with the profile {peer}");
     says(&terminate.to_string(), row.start, row.words).map_err(|failure| failure.during(&what))?;
-    // The reason of the connection's end has its own text, with the meaning by the RFCs.
+    // The reason for the end of the connection has its own text, in terms of the RFCs.
     let (title, who) = match want {
         (1, 2, 0x02) => (
             "remote operation error: the peer refused ",

@@ -1,4 +1,4 @@
-//! STags of ours that a Send of siw must not invalidate.
+//! STags of ours that a Send from siw must not invalidate.
 
 use super::*;
 
@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// An STag that a Send of siw must not invalidate (5040-8.1.1-04, 5040-7.2-04).
+/// An STag that a Send from siw must not invalidate (5040-8.1.1-04, 5040-7.2-04).
 #[derive(Clone, Copy)]
 struct Refused {
     name: &'static str,
@@ -113,7 +113,7 @@ fn refuse(rig: &mut Rig, refused: Refused) -> Result<Outcome> {
         let (stag, kept) = (refused.make)(agent, &bench)?;
         bench.ours.qp.post_recv(&RecvWr::new(10, &[]))?;
         agent.post(bench.conn, &send_inv(stag, se))?;
-        // RDMAP, remote protection: STag cannot be invalidated.
+        // The code means: RDMAP, remote protection, STag cannot be invalidated.
         bench.ended("Terminate 0/1/09", |reason| sent(reason, (0, 1, 9)))?;
         let reason = end(&bench.ours)?.to_string();
         let told = "this side ended the connection with Terminate 0/1/09";

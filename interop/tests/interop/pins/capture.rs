@@ -1,5 +1,6 @@
-//! Bytes that we have sent to siw, read from a capture. They contain nothing that crashes its
-//! kernel (Q22). `verbs/src/engine/tests/emitted.rs` shows the same over random work requests.
+//! Bytes that our side has sent to siw, read from a capture. Checks that they contain nothing that
+//! crashes its kernel (Q22). `verbs/src/engine/tests/emitted.rs` shows the same for random work
+//! requests.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -62,7 +63,8 @@ fn captured(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let region = ours.region(LEN, Access::LOCAL_WRITE)?;
     let (none, full) = (region.sge(0, 0), region.sge(0, 4096));
     let (to, rkey) = (target.addr, target.rkey);
-    // Empty Writes in every form of the verbs, before and after a Write of several segments.
+    // Empty Writes in every form that the verbs permit, before and after a Write of several
+    // segments.
     ours.qp.post_send_list(&[
         SendWr::write(1, &[], RemoteBuffer::at(to, rkey)),
         SendWr::write(2, &[none], RemoteBuffer::at(0, 0)),
@@ -91,7 +93,7 @@ fn captured(rig: &mut Rig, role: Role) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Returns the bytes that our side has sent, in order.
+/// Returns the bytes that our side has sent, in stream order.
 fn sent(file: Vec<u8>) -> Result<Vec<u8>> {
     let mut streams: BTreeMap<(SocketAddr, SocketAddr), Vec<u8>> = BTreeMap::new();
     for packet in Reader::new(Cursor::new(file))? {
@@ -108,7 +110,7 @@ fn sent(file: Vec<u8>) -> Result<Vec<u8>> {
     Ok(streams.into_values().next().unwrap_or_default())
 }
 
-/// Returns the length of our startup frame. With S, it must have IRD and ORD.
+/// Returns the length of our startup frame. Checks that it has S set, and therefore IRD and ORD.
 fn startup_is_whole(sent: &[u8]) -> Result<usize> {
     let head = sent
         .first_chunk::<20>()
@@ -123,7 +125,7 @@ fn startup_is_whole(sent: &[u8]) -> Result<usize> {
     Ok(20 + len)
 }
 
-/// Counts the empty Writes. A segment without payload must be the last of its message.
+/// Counts the empty Writes. Checks that a segment without payload is the last of its message.
 fn writes_are_whole(mut fpdus: &[u8]) -> Result<usize> {
     let mut empty = 0;
     while let Some(head) = fpdus.first_chunk::<2>() {

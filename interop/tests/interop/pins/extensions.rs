@@ -1,4 +1,5 @@
-//! RFC 7306, which siw does not know. It refuses each message, and our side reports why.
+//! Messages of RFC 7306, which siw does not implement. It refuses each message, and our side
+//! reports the reason.
 
 use uwarp_interop::{Failure, Outcome, Result, Rig};
 use uwarp_verbs::{Access, EndReason, Opcode, Peer, RemoteBuffer, SendWr, Settings, Sge, Status};
@@ -10,7 +11,7 @@ use crate::pair::{Pair, Role, Terms, connect};
 
 const LEN: usize = 64;
 
-/// A request with a message of RFC 7306, to memory of the guest.
+/// Creates a request with a message of RFC 7306, to an address and STag of the guest.
 type Request = for<'a> fn(&'a [Sge], u64, u32) -> SendWr<'a>;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -63,8 +64,8 @@ fn immediate(rig: &mut Rig) -> Result<Outcome> {
     ];
     for peer in [Peer::Siw, Peer::Rfc] {
         for (request, message) in requests {
-            // The request completes when TCP has accepted it, as for a Send, or fails if siw
-            // answers earlier.
+            // As for a Send, the request completes when TCP has accepted it. It fails if siw's
+            // Terminate Message arrives earlier.
             match refused(rig, peer, request, message)? {
                 Some(Status::Success | Status::RemoteInvalidRequest) => {}
                 other => {
@@ -76,7 +77,8 @@ fn immediate(rig: &mut Rig) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Posts the request on a new connection. Returns the status of its completion.
+/// Posts the request on a new connection, which must end. Returns the status of its completion, if
+/// it completed.
 fn refused(rig: &mut Rig, peer: Peer, request: Request, message: Opcode) -> Result<Option<Status>> {
     let all = rig.agent.reg(LEN, "lw,rw,rr")?;
     let terms = Terms {

@@ -1,4 +1,4 @@
-//! FPDUs and messages: a raw peer against siw.
+//! Defects in FPDUs and messages, shown by a raw peer.
 
 use serde_json::json;
 use uwarp_interop::raw::{
@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Q8: violates 5044-7.1.2-15.
+/// Q8. siw violates 5044-7.1.2-15.
 fn responder_sends_first(rig: &mut Rig) -> Result<Outcome> {
     for crc in [true, false] {
         let terms = Terms {
@@ -75,7 +75,7 @@ fn responder_sends_first(rig: &mut Rig) -> Result<Outcome> {
     deviation("RFC 5044 section 7.1.2 requires it to wait")
 }
 
-/// Q14: violates 5044-4.4-15.
+/// Q14. siw violates 5044-4.4-15.
 fn placement_before_crc(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_serves(rig, &Terms::default())?;
     let write = Tagged::write(pair.all.rkey, pair.all.addr + 8).with(&pattern(2, 0, 16));
@@ -87,8 +87,8 @@ fn placement_before_crc(rig: &mut Rig) -> Result<Outcome> {
     deviation("RFC 5044 section 4.4 requires the CRC to be checked before any other use")
 }
 
-/// RFC 5040 section 4.2 binds opcodes to a buffer model. A wrong model is an unexpected opcode
-/// (5040-7.2-02).
+/// RFC 5040 section 4.2 assigns each opcode a buffer model. With the wrong model, an opcode is
+/// unexpected (5040-7.2-02).
 fn t_bit(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_serves(rig, &Terms::default())?;
     let send = Untagged {
@@ -107,8 +107,8 @@ fn t_bit(rig: &mut Rig) -> Result<Outcome> {
     deviation("by RFC 5040 section 7.2 an unexpected opcode")
 }
 
-/// Ignoring reserved bits is right (5041-4.1-09, 5040-4.1-09). But a Read Request belongs on queue
-/// 1 (5040-5.2.1-05), at MO 0 (5041-7.1-03).
+/// siw ignores reserved bits, which is correct (5041-4.1-09, 5040-4.1-09). But a Read Request
+/// belongs on queue 1 (5040-5.2.1-05) at MO 0 (5041-7.1-03).
 fn reserved_bits(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_serves(rig, &Terms::default())?;
     let send = Untagged {
@@ -131,7 +131,7 @@ fn reserved_bits(rig: &mut Rig) -> Result<Outcome> {
     deviation("QN and MO of a Read Request are not checked (RFC 5041 section 7.1)")
 }
 
-/// Posts a Read of 100 bytes on siw, and checks its Request. Returns STag and TO of the sink.
+/// Posts a Read of 100 bytes on siw, and checks its Read Request. Returns STag and TO of the sink.
 fn sink(pair: &mut crate::raw_pair::RawPair, rig: &mut Rig) -> Result<(u32, u64)> {
     let read = Post::new("read", 1, sge(&pair.inbox, 0, 100)).remote(0x2000, 0x7700);
     rig.agent.post(pair.conn, &read)?;
@@ -176,7 +176,7 @@ fn read_response_too_long(rig: &mut Rig) -> Result<Outcome> {
     deviation("Layer and EType are exchanged; M and D are in the low bits")
 }
 
-/// Q17: violates 5040-5.3-09.
+/// Q17. siw's user library violates 5040-5.3-09.
 fn send_inv_of_the_user_library(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_connects(rig, &Terms::default())?;
     let mut send = Post::new("send_inv", 1, sge(&pair.all, 0, 4)).remote(0, 0x1122_3300);
@@ -191,8 +191,8 @@ fn send_inv_of_the_user_library(rig: &mut Rig) -> Result<Outcome> {
     deviation("the STag of the work request is not sent (RFC 5040 section 5.3)")
 }
 
-/// 1/1/00, invalid STag, with M and D. siw reads it by its own layout, and does not report it to
-/// its consumer.
+/// Sends a Terminate Message with 1/1/00 (invalid STag), M and D. siw reads it in its own layout,
+/// and does not report it to its application.
 fn rfc_terminate(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_connects(rig, &Terms::default())?;
     sink(&mut pair, rig)?;
@@ -215,8 +215,8 @@ fn rfc_terminate(rig: &mut Rig) -> Result<Outcome> {
 }
 
 /// TCP permits the other half to continue, but siw ends the connection. Q19: a work request that
-/// its consumer posts afterwards is accepted and never completes, although it must (5040-7.1-01
-/// requires that the consumer is informed).
+/// its application posts afterwards is accepted and never completes. It should, because 5040-7.1-01
+/// requires that the application is informed.
 fn half_close(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_serves(rig, &Terms::default())?;
     pair.peer.half_close()?;
@@ -232,7 +232,7 @@ fn half_close(rig: &mut Rig) -> Result<Outcome> {
         .command(&json!({"cmd": "poll", "conn": pair.conn.0}))?;
     same("late completions", &polled["count"], &json!(0))?;
     same("reports of the guest", &rig.agent.unread(), &Vec::new())?;
-    // An unfinished message is dropped: here the first segment of a Send that is incomplete.
+    // An incomplete message is dropped; here it is the first segment of a Send.
     let mut pair = guest_serves(rig, &Terms::default())?;
     let first = Untagged {
         ddp: MORE,

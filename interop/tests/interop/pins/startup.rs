@@ -79,8 +79,8 @@ fn request_without_crc(rig: &mut Rig) -> Result<Outcome> {
     deviation("RFC 5044 section 4.4 requires CRC to be on by default")
 }
 
-/// Sends a Request and lets the guest accept it. Returns its Reply, and the private data of the
-/// request's event.
+/// Sends a Request, which the guest accepts. Returns siw's Reply, and the private data in the event
+/// of the request.
 fn accepted(rig: &mut Rig, frame: &StartupFrame) -> Result<(StartupFrame, Vec<u8>)> {
     let (mut peer, event) = request(rig, &frame.octets())?;
     rig.agent.accept(event.conn, &four())?;
@@ -90,7 +90,7 @@ fn accepted(rig: &mut Rig, frame: &StartupFrame) -> Result<(StartupFrame, Vec<u8
         .first()
         .is_some_and(|first| first & 0x80 != 0)
     {
-        // Peer-to-peer: siw waits for an RTR indication, which is an empty Write.
+        // In the peer-to-peer model siw waits for an RTR indication; here it is an empty Write.
         peer.send_ulpdu(&Tagged::write(0, 0).with(&[]))?;
     }
     rig.agent.event(event.conn, "established")?;
@@ -98,8 +98,8 @@ fn accepted(rig: &mut Rig, frame: &StartupFrame) -> Result<(StartupFrame, Vec<u8
     Ok((reply, event.private_data))
 }
 
-/// Q3: reserved bits are echoed, which violates 5044-7.1.1-10. R in a Request is echoed as a
-/// reject, while siw's own consumer gets a connection.
+/// Q3. siw echoes reserved bits, which violates 5044-7.1.1-10. If a Request has R set, the Reply
+/// has R set too, as in a reject. Still siw's own application gets a connection.
 fn flags_come_back(rig: &mut Rig) -> Result<Outcome> {
     for flags in [0, C, R, 0x0f] {
         let frame = StartupFrame::new(REQUEST, flags, 1, &[]);
@@ -110,7 +110,7 @@ fn flags_come_back(rig: &mut Rig) -> Result<Outcome> {
             &StartupFrame::new(REPLY, flags, 1, &[]),
         )?;
     }
-    // Revision 2 without S: neither frame has IRD and ORD.
+    // Revision 2 without S. Then neither frame has IRD and ORD.
     let (reply, _) = accepted(rig, &StartupFrame::new(REQUEST, 0, 2, &[]))?;
     same("siw's Reply", &reply, &StartupFrame::new(REPLY, 0, 2, &[]))?;
     deviation(
@@ -118,14 +118,14 @@ fn flags_come_back(rig: &mut Rig) -> Result<Outcome> {
     )
 }
 
-/// Revision 0 does not exist: 5044-7.1.1-12 to 14.
+/// siw accepts revision 0, which does not exist (5044-7.1.1-12 to 14).
 fn revision_0(rig: &mut Rig) -> Result<Outcome> {
     let (reply, _) = accepted(rig, &StartupFrame::new(REQUEST, 0, 0, &[]))?;
     same("siw's Reply", &reply, &StartupFrame::new(REPLY, 0, 0, &[]))?;
     deviation("no RFC defines a revision 0; the Reply also has it")
 }
 
-/// In revision 1 the bit is reserved, and is echoed: 5044-7.1.1-10.
+/// siw echoes S in revision 1, where the bit is reserved (5044-7.1.1-10).
 fn revision_1_with_s(rig: &mut Rig) -> Result<Outcome> {
     let data = [0, 4, 0, 4];
     let (reply, heard) = accepted(rig, &StartupFrame::new(REQUEST, S, 1, &data))?;
@@ -134,8 +134,8 @@ fn revision_1_with_s(rig: &mut Rig) -> Result<Outcome> {
     deviation("a reserved bit is not zero (RFC 5044 section 7.1.1)")
 }
 
-/// 0x3FFF leaves the depth to the consumers and should be echoed (6581-9.1-10, -12). siw handles it
-/// as a number.
+/// An IRD or ORD of 0x3FFF leaves the depth to the applications and should be echoed (6581-9.1-10,
+/// -12). siw handles it as a number.
 fn depths(rig: &mut Rig) -> Result<Outcome> {
     for (ird, ord, their_ird, their_ord) in [
         (4, 4, 4, 4),
@@ -153,12 +153,12 @@ fn depths(rig: &mut Rig) -> Result<Outcome> {
 
 const A: u16 = 0x8000;
 const B: u16 = 0x4000;
-/// Bits in the field of ORD.
+/// Flags C and D, in the field of ORD.
 const WRITE: u16 = 0x8000;
 const READ: u16 = 0x4000;
 
-/// B is Sends, C Writes, D Reads. siw selects one kind, which 6581-9.2-06 and -08 permit;
-/// 6581-9.2-05 recommends all of them.
+/// Flag B announces Sends, C Writes and D Reads as RTR indications. siw selects one kind, which
+/// 6581-9.2-06 and -08 permit. 6581-9.2-05 recommends naming all kinds.
 fn rtr_kinds(rig: &mut Rig) -> Result<Outcome> {
     for (ird, ord, their_ird, their_ord) in [
         (A | B, WRITE | READ, A, WRITE),
@@ -181,7 +181,7 @@ fn rtr_kinds(rig: &mut Rig) -> Result<Outcome> {
     deviation("it names one of the common kinds (RFC 6581 section 9.2: it should name each)")
 }
 
-/// The length wraps on its way to the consumer, which violates 5044-7.1.2-20.
+/// siw truncates the length to 8 bits for the application, which violates 5044-7.1.2-20.
 fn private_data_256(rig: &mut Rig) -> Result<Outcome> {
     let (_, heard) = accepted(rig, &StartupFrame::new(REQUEST, 0, 1, &[7; 255]))?;
     same("private data", &heard, &vec![7; 255])?;
@@ -190,7 +190,8 @@ fn private_data_256(rig: &mut Rig) -> Result<Outcome> {
     deviation("RFC 5044 section 7.1.1 permits 512 bytes")
 }
 
-/// Q5: violates 5044-7.1.1-15. The bytes after `PD_Length` would be FPDUs.
+/// Q5. siw violates 5044-7.1.1-15: `PD_Length` is too small, and the receiver must take the bytes
+/// after it for FPDUs.
 fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
     for len in [252_usize, 255] {
         let answer = Answer {
@@ -213,7 +214,7 @@ fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
     deviation("`PD_Length` is 0 to 3 (RFC 5044 section 7.1.1)")
 }
 
-/// siw's ORD is then 300, above its own limit of 128. librdmacm has 8 bits for it.
+/// siw's ORD is then 300, above its own maximum of 128. librdmacm reports only the low 8 bits.
 fn ird_300(rig: &mut Rig) -> Result<Outcome> {
     let (mut peer, conn, _) = guest_calls(rig, &four())?;
     peer.send(&StartupFrame::enhanced(REPLY, 0, 300, 4).octets())?;

@@ -1,4 +1,4 @@
-//! Through the verbs of both sides, over every wire.
+//! Defects that show through the verbs of both sides, on every wire.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -77,7 +77,7 @@ fn siw() -> Terms {
     }
 }
 
-/// Q13: violates 5040-5.2.1-12.
+/// Q13. siw violates 5040-5.2.1-12.
 fn read_without_the_right(rig: &mut Rig) -> Result<Outcome> {
     let local = rig.agent.reg(LEN, "lw")?;
     rig.agent.fill(&local, 0, LEN, 1)?;
@@ -96,7 +96,7 @@ fn read_without_the_right(rig: &mut Rig) -> Result<Outcome> {
     deviation("RFC 5040 section 5.2.1 requires the right to be checked")
 }
 
-/// 5040-5.3-12 and 5040-7.1-03 require a Terminate Message at once.
+/// siw does not send a Terminate Message at once, as 5040-5.3-12 and 5040-7.1-03 require.
 fn send_inv_refused(rig: &mut Rig) -> Result<Outcome> {
     let inbox = rig.agent.reg(2 * LEN, "lw")?;
     let pair = connect(rig, Role::GuestServes, &siw(), |agent, conn, _| {
@@ -139,8 +139,9 @@ fn send_inv_refused(rig: &mut Rig) -> Result<Outcome> {
     )
 }
 
-/// siw uses only the index and ignores the key (5040-7.2-04 requires a valid STag). The region is
-/// an ordinary one, which no consumer has permitted a peer to invalidate.
+/// siw uses only the index of the STag and ignores its key, although 5040-7.2-04 requires a valid
+/// STag. The region is an ordinary one, and its application has not permitted peers to invalidate
+/// it.
 fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
     let inbox = rig.agent.reg(LEN, "lw")?;
     let all = rig.agent.reg(LEN, "lw,rw,rr")?;
@@ -159,8 +160,8 @@ fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
     ours.completion(1, WcOpcode::RdmaWrite)?;
     ours.completion(2, WcOpcode::Send)?;
     let received = rig.agent.completion(conn)?;
-    // siw does not report it to its consumer (5040-5.3-11 requires the invalidation, and the verbs
-    // have a flag for it).
+    // siw does not report the invalidation to its application. 5040-5.3-11 requires the
+    // invalidation, and the verbs have a flag to report it.
     same(
         "the STag in the completion",
         &received.expect(100, "recv")?.invalidated,
@@ -184,7 +185,7 @@ fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
     )
 }
 
-/// Q18: a Send with Solicited Event must raise an event at its receiver (RFC 5040 section 5.3).
+/// Q18. A Send with Solicited Event must raise an event at its receiver (RFC 5040 section 5.3).
 fn solicited_event(rig: &mut Rig) -> Result<Outcome> {
     let inbox = rig.agent.reg(LEN, "lw,rr")?;
     let mut terms = siw();
@@ -197,7 +198,7 @@ fn solicited_event(rig: &mut Rig) -> Result<Outcome> {
     ours.qp
         .post_send(&SendWr::send_inline(1, &[1; 8]).solicited())?;
     ours.completion(1, WcOpcode::Send)?;
-    // The answer to this Read arrives after the Send.
+    // The response to this Read arrives after the Send.
     let to = [region.sge(0, 8)];
     ours.qp.post_send(&SendWr::read(
         2,
@@ -215,7 +216,7 @@ fn solicited_event(rig: &mut Rig) -> Result<Outcome> {
     deviation("the completion is found by polling only (RFC 5040 section 5.3)")
 }
 
-/// Q20.
+/// Q20. siw reports the state of a connected QP as Reset.
 fn query_qp(rig: &mut Rig) -> Result<Outcome> {
     let pair = connect(rig, Role::GuestConnects, &siw(), |_, _, _| Ok(()))?;
     let answer = rig
@@ -225,7 +226,7 @@ fn query_qp(rig: &mut Rig) -> Result<Outcome> {
     deviation("a matter of its verbs, which no RFC specifies")
 }
 
-/// A receive without elements would be useful for empty Sends.
+/// siw refuses a receive without elements, which would be useful for empty Sends.
 fn receive_without_elements(rig: &mut Rig) -> Result<Outcome> {
     let pair = connect(rig, Role::GuestConnects, &siw(), |_, _, _| Ok(()))?;
     let answer = rig
@@ -235,7 +236,8 @@ fn receive_without_elements(rig: &mut Rig) -> Result<Outcome> {
     deviation("a matter of its verbs, which no RFC specifies")
 }
 
-/// Q8: siw does not wait for our first FPDU, which violates 5044-7.1.2-15. We accept its message.
+/// Q8. siw does not wait for our first FPDU, which violates 5044-7.1.2-15. Our side accepts its
+/// message.
 fn responder_sends_first(rig: &mut Rig) -> Result<Outcome> {
     let source = rig.agent.reg(LEN, "lw")?;
     rig.agent.fill(&source, 0, LEN, 6)?;
@@ -260,8 +262,8 @@ fn responder_sends_first(rig: &mut Rig) -> Result<Outcome> {
     deviation("RFC 5044 section 7.1.2 requires it to wait")
 }
 
-/// Q7: after an accept, siw does not notice an FPDU right after its Reply. The profile delays the
-/// first FPDU, so no connection hangs.
+/// Q7. After an accept, siw does not notice an FPDU that follows its Reply at once. The profile
+/// delays the first FPDU, so that no connection hangs.
 fn first_fpdu_at_once(rig: &mut Rig) -> Result<Outcome> {
     let inbox = rig.agent.reg(LEN, "lw")?;
     let terms = siw();
@@ -308,8 +310,8 @@ fn first_fpdu_at_once(rig: &mut Rig) -> Result<Outcome> {
     deviation("without the delay it misses some of them until more bytes arrive")
 }
 
-/// Q5: `PD_Length` wraps (5044-7.1.1-15). With S, fewer than 4 bytes are malformed (6581-6-04), and
-/// the responder must close (5044-7.1.2-04).
+/// Q5. `PD_Length` wraps (5044-7.1.1-15). With S, private data of fewer than 4 bytes is malformed
+/// (6581-6-04), and the responder must close (5044-7.1.2-04).
 fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
     let device = rig.device(siw().settings)?;
     let listener = device.listen(SocketAddr::new(rig.wire.our_ip(), 0))?;

@@ -1,4 +1,4 @@
-//! Limit and size of a queue, and an empty queue.
+//! The limit and the size of an SRQ, and an empty SRQ.
 
 use super::*;
 
@@ -32,7 +32,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Sends pattern bytes from our side on this connection, into this receive of siw's SRQ.
+/// Sends pattern bytes from our side on this connection. They must arrive in this receive of siw's
+/// SRQ.
 fn send_to(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<()> {
     let lane = &all.lanes[lane];
     lane.ours
@@ -43,7 +44,7 @@ fn send_to(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<()>
     agent.check(&all.far, SINKS + usize::try_from(slot)? * LEN, 40, slot, 0)
 }
 
-/// Sends pattern bytes from siw on this connection, into this receive of our SRQ.
+/// Sends pattern bytes from siw on this connection. They must arrive in this receive of our SRQ.
 fn send_from(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<()> {
     let lane = &all.lanes[lane];
     agent.fill(&all.far, 0, 40, slot)?;
@@ -95,7 +96,7 @@ fn limit_of_guest(rig: &mut Rig) -> Result<Outcome> {
 fn no_resize(rig: &mut Rig) -> Result<Outcome> {
     let agent = &mut rig.agent;
     let srq = agent.srq(16)?.0;
-    // EOPNOTSUPP.
+    // 95 is EOPNOTSUPP.
     for command in [
         json!({"cmd": "srq_modify", "srq": srq, "max_wr": 32}),
         json!({"cmd": "srq_query", "srq": srq}),
@@ -183,7 +184,7 @@ fn empty_at_us(rig: &mut Rig) -> Result<Outcome> {
     let reason = crate::errors::end(&failed.ours)?;
     same("Terminate 1/2/02", &sent(&reason, (1, 2, 2)), &true)?;
     agent.event(failed.conn, "disconnected")?;
-    // The Send was in flight. The guest decides by a race whether it succeeds.
+    // The Send was in flight. Whether it succeeds depends on a race in the guest.
     same(
         "completions in the guest",
         &theirs(agent, failed.conn, 1)?.len(),

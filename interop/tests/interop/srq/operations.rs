@@ -46,7 +46,7 @@ fn operations(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
             &read.remote(near.addr() + at as u64, near.rkey()),
         )?;
         agent.completion(lane.conn)?.expect(3, "write")?;
-        // Its answer has arrived after the Write.
+        // The response to the Read has arrived after the Write.
         agent.completion(lane.conn)?.expect(4, "read")?;
         agent.check(far, SINKS + at + LEN, LEN, 1, at as u64)?;
         let mut octets = vec![0; 2 * LEN];
@@ -66,13 +66,13 @@ fn operations(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
     Ok(())
 }
 
-/// Receive of a connection in [`operations`]; it follows the bytes that the connection writes and
-/// reads.
+/// Returns the slot of a receive in [`operations`]. It follows the part that the connection writes
+/// and reads.
 fn slot(lane: usize, number: usize) -> usize {
     lane * EACH + 4 + number
 }
 
-/// Flags SE and Invalidate of the four kinds of Send.
+/// The four kinds of Send, by the flags SE and Invalidate.
 const KINDS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
 fn sends_by_us(agent: &mut Agent, all: &Lanes, index: usize) -> Result<()> {

@@ -76,7 +76,8 @@ fn shared(rig: &mut Rig, role: Role, ends: Ends) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Checks our completions: every message uses its own receive, and each connection is in order.
+/// Checks the completions on our side: every message uses its own receive, and each connection
+/// completes in sending order.
 fn received_here(all: &Lanes, ends: Ends) -> Result<()> {
     let mut sends = [0; LANES];
     let mut receives = [0; LANES];
@@ -123,7 +124,7 @@ fn received_here(all: &Lanes, ends: Ends) -> Result<()> {
     Ok(())
 }
 
-/// Checks the same in the guest.
+/// Checks the completions in the guest in the same way.
 fn received_there(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
     let mut slots = BTreeSet::new();
     for (index, lane) in all.lanes.iter().enumerate() {
@@ -161,7 +162,8 @@ fn hold(rig: &mut Rig) -> Result<Outcome> {
             agent.post(lane.conn, &send)?;
         }
     }
-    // siw completes a Send when TCP has accepted it. So all are in flight, and none is received.
+    // siw completes a Send when TCP has accepted it. So all Sends are in flight, and none is
+    // received yet.
     for lane in &all.lanes {
         for number in 0..EACH {
             agent
@@ -174,7 +176,7 @@ fn hold(rig: &mut Rig) -> Result<Outcome> {
         &all.ours.cq.poll_one(),
         &None,
     )?;
-    // At first fewer receives than connections.
+    // There are at first fewer receives than connections.
     all.receive(0..2)?;
     all.receive(2..ALL)?;
     received_here(&all, OURS)?;

@@ -1,4 +1,4 @@
-//! Faults, and siw's answer to each. The violated requirement is in the comment above each row.
+//! Faults and siw's reactions. The comment above each row names the violated requirement.
 
 use uwarp_interop::raw::{Crc, MORE, TAGGED_MORE, Tagged, Untagged, fpdu, read_request};
 
@@ -9,17 +9,17 @@ const FLUSHED: &str = "wr_flush_err";
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// The invalid bytes, with their FPDUs.
+    /// Builds the invalid bytes, including their FPDUs.
     pub(super) wrong: fn(&RawPair) -> Vec<u8>,
-    /// Bytes of the receives in the guest.
+    /// Length in bytes of each receive in the guest.
     pub(super) receives: &'static [usize],
     /// First bytes of the Terminate Header; `None` if siw closes without one.
     pub(super) octets: Option<[u8; 3]>,
-    /// The bytes that the RFCs require.
+    /// Description of the bytes that the RFCs require.
     pub(super) rfc: &'static str,
-    /// Another remark.
+    /// Additional remark for the deviation.
     pub(super) besides: &'static str,
-    /// Statuses of the receives.
+    /// Expected statuses of the receives.
     pub(super) received: &'static [&'static str],
 }
 
@@ -31,10 +31,10 @@ fn write(pair: &RawPair) -> Tagged {
     Tagged::write(pair.all.rkey, pair.all.addr)
 }
 
-/// Sink of the raw peer: STag and TO.
+/// STag and TO of the raw peer's sink.
 const SINK: (u32, u64) = (0x1234_5600, 0x1000);
 
-/// Builds a valid Read Request, except that the MSN may be wrong.
+/// Builds a Read Request that is valid if `msn` is.
 pub(super) fn read(pair: &RawPair, msn: u32) -> Vec<u8> {
     read_request(msn, SINK, 16, (pair.all.rkey, pair.all.addr))
 }
@@ -179,7 +179,7 @@ pub(super) const ROWS: &[Row] = &[
         received: &[],
         ..BASE
     },
-    // 5041-7.1-04 has its own code (Q12).
+    // 5041-7.1-04. The RFC has a separate code for this error (Q12).
     Row {
         name: "send_too_long",
         title: "a Send of 8 bytes for a receive of 7",
@@ -304,7 +304,7 @@ pub(super) const ROWS: &[Row] = &[
         received: &[],
         ..BASE
     },
-    // 5040-5.2.1-12: the memory is shorter, and that is the error. siw sends a code of its own.
+    // 5040-5.2.1-12. The error is that the memory is shorter. siw sends a different code.
     Row {
         name: "read_2_gib",
         title: "a Read of 2^31 bytes",
@@ -341,7 +341,7 @@ pub(super) const ROWS: &[Row] = &[
         besides: "closes without a Terminate Message",
         ..BASE
     },
-    // A sender must not do this (5041-5.3-01), so a receiver need not handle it. But 5040-7.1-03
+    // 5041-5.3-01 forbids this to senders, so a receiver need not handle it. But 5040-7.1-03
     // requires a Terminate Message.
     Row {
         name: "read_inside_send",
@@ -359,7 +359,7 @@ pub(super) const ROWS: &[Row] = &[
         received: &["general_err"],
         ..BASE
     },
-    // 5040-5.2.2-05 leaves the check to the sink, and specifies no code.
+    // 5040-5.2.2-05 leaves the check to the sink and specifies no code.
     Row {
         name: "unsolicited_read_response",
         title: "an unsolicited Read Response",
