@@ -1,14 +1,15 @@
-//! Upper bounds of the bandwidth: raw TCP with the work that iWARP must do (the CRC, copies), and
-//! nothing else.
+//! Upper bounds of the bandwidth: raw TCP with only the work that iWARP requires, which is the CRC
+//! and copies.
 //!
-//! They are no targets. They show which targets this machine permits. uwarp may be faster than a
-//! single row, because it gathers many messages in one write. The bound is the best of all rows.
+//! The bounds are not targets. They show which targets this machine permits. uwarp may be faster
+//! than a single row, because it gathers many messages in one write. So the bound is the best of
+//! all rows.
 
 use crate::figures::{Base, Figure, Of, RAW_1M, RAW_64K, Section, figure};
 use crate::raw::{Kind, Work};
 use crate::targets::{Bound, Measure, Target, target};
 
-/// Raw TCP with work on its bytes.
+/// A raw TCP measurement with work on its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
@@ -20,7 +21,7 @@ const fn row(name: &'static str, size: usize, spins: bool) -> Row {
     Row { name, size, spins }
 }
 
-/// Messages of three sizes, spinning and blocking.
+/// Creates the rows of one kind: messages of three sizes, spinning and blocking.
 macro_rules! rows {
     ($what:literal) => {
         [
@@ -39,8 +40,8 @@ const STAGED: [Row; 6] = rows!("raw TCP with CRC, staging and placement");
 const PLACED_ALONE: [Row; 6] = rows!("raw TCP with placement");
 const STAGED_ALONE: [Row; 6] = rows!("raw TCP with staging and placement");
 
-/// Returns the rows for this work. Without CRC they only spin, because no blocking figure is
-/// compared with them.
+/// Returns the rows for this work. Without CRC there are only spinning ones, because no blocking
+/// figure is compared with them.
 pub(crate) fn rows(work: Work) -> &'static [Row] {
     match (work.staged, work.crc) {
         (false, true) => &PLACED,
@@ -50,7 +51,7 @@ pub(crate) fn rows(work: Work) -> &'static [Row] {
     }
 }
 
-/// Name of the best of them in tables.
+/// Returns the name of the best row in tables.
 pub(crate) fn best_of(work: Work) -> &'static str {
     match (work.staged, work.crc) {
         (false, true) => "the best raw TCP with CRC and placement",
@@ -60,7 +61,7 @@ pub(crate) fn best_of(work: Work) -> &'static str {
     }
 }
 
-/// Returns the figures. They have the same bases as uwarp's targets.
+/// Returns the figures of all rows. They have the same bases as uwarp's targets.
 pub(crate) fn figures() -> Vec<Figure> {
     let of = |work| {
         rows(work).iter().map(move |row| {
@@ -75,7 +76,7 @@ pub(crate) fn figures() -> Vec<Figure> {
     Work::ALL.into_iter().flat_map(of).collect()
 }
 
-/// Describes how to repeat the measurement.
+/// Describes how to repeat a measurement with work.
 pub(crate) fn how(kind: Kind, size: usize) -> String {
     let Kind::Working { work, spins } = kind else {
         return String::new();
@@ -94,7 +95,8 @@ pub(crate) fn how(kind: Kind, size: usize) -> String {
     format!("{waits}, of {size} B{before}; behind each read {crc}a copy into place")
 }
 
-/// Compares uwarp with the best of them, and them with raw TCP, as the targets are.
+/// Returns the targets that compare uwarp with the best row, and those that compare the rows with
+/// raw TCP.
 pub(crate) fn targets() -> Vec<Target> {
     let mut all = Vec::new();
     for (section, crc) in [(Section::Bandwidth, true), (Section::CrcOff, false)] {
@@ -120,7 +122,7 @@ pub(crate) fn targets() -> Vec<Target> {
                 (false, 0x10_0000) => reported(row.name, Measure::Cpu(RAW_1M)),
                 (false, _) => {}
                 (true, 0x1_0000) => reported(row.name, Measure::Raw(Base::Of(RAW_64K))),
-                // A message of 1 MiB may be written in parts.
+                // A message of 1 MiB may be written in several parts.
                 (true, 0x4_0000) => {
                     reported(row.name, Measure::Raw(Base::Of(RAW_64K)));
                     reported(row.name, Measure::Raw(Base::BestWrites));

@@ -1,9 +1,9 @@
-//! Distance of the two processors on which the sides run.
+//! Distance between the two processors on which the sides run.
 //!
-//! A hypervisor moves virtual processors: they share a cache for a minute and do not for the next
-//! one. Then any transfer between them costs several times as much, for raw TCP as well as for
-//! uwarp. So a ratio of two figures means something only if the distance was the same for both. The
-//! distance is measured as the time that a cache line takes.
+//! A hypervisor moves virtual processors. They may share a cache in one minute and not in the next.
+//! Without a shared cache any transfer between them takes several times as long, for raw TCP as
+//! well as for uwarp. So a ratio of two figures is meaningful only if both were measured at the
+//! same distance. The distance is the time that a cache line takes.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -23,16 +23,17 @@ use crate::stats::{digits, median};
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 pub(crate) struct Distance(f64);
 
-/// Distances within this factor are the same placement. Within one placement the times differ by
-/// up to a quarter. Times of processors that share a core, a cache, or neither differ by factors of
-/// two to five.
+/// Two distances whose ratio is at most this belong to the same placement. Within one placement the
+/// times differ by up to a quarter. Between processors that share a core, a cache, or neither, they
+/// differ by factors of two to five.
 const SAME: f64 = 1.5;
-/// Round trips of a line in a batch, and batches.
+/// Number of round trips of a line in a batch.
 const LINES: u64 = 200;
+/// Number of batches.
 const BATCHES: u64 = 15;
-/// Longest wait for a processor that does not run.
+/// Maximum time to wait for a processor that does not run.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Most repetitions of a figure if the processors moved meanwhile.
+/// Maximum number of attempts to measure a figure while the processors move.
 const AGAIN: usize = 3;
 
 impl Distance {
@@ -52,7 +53,7 @@ impl fmt::Display for Distance {
     }
 }
 
-/// Groups values that were taken at similar distances, the nearest first.
+/// Groups values by distance, the nearest first. Values in a group were taken at similar distances.
 pub(crate) fn by_distance(values: &[(Distance, f64)]) -> Vec<(Distance, Vec<f64>)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(|one, other| one.0.0.total_cmp(&other.0.0));
@@ -73,7 +74,7 @@ pub(crate) fn by_distance(values: &[(Distance, f64)]) -> Vec<(Distance, Vec<f64>
     groups.into_iter().map(told).collect()
 }
 
-/// Measures while the processors stay in place.
+/// Runs measurements and detects whether the hypervisor has moved the processors.
 pub(crate) struct Processors {
     pinned: Option<(usize, usize)>,
     seen: RefCell<Vec<(Distance, f64)>>,
@@ -90,7 +91,7 @@ impl Processors {
     }
 
     /// Runs `measure` and returns its result with the distance of the processors. Repeats it if the
-    /// distance before and after differs. Returns `None` if it differed each time.
+    /// distance before and after differs. Returns `None` if it differed in every attempt.
     fn steadily<T>(
         &self,
         mut measure: impl FnMut() -> io::Result<T>,
@@ -116,8 +117,8 @@ impl Processors {
         Ok(None)
     }
 
-    /// Takes a sample and adds the distance of the processors. Returns `Sample::NONE`, which is no
-    /// error, if they moved each time.
+    /// Takes a sample and adds the distance of the processors to it. If they moved in every
+    /// attempt, returns `Sample::NONE` instead of an error.
     pub(crate) fn sample(&self, measure: impl FnMut() -> io::Result<Sample>) -> io::Result<Sample> {
         let Some((sample, apart)) = self.steadily(measure)? else {
             progress::tell(format_args!(
@@ -128,7 +129,7 @@ impl Processors {
         Ok(Sample { apart, ..sample })
     }
 
-    /// Describes the distances of all measurements.
+    /// Formats the distances of all measurements.
     pub(crate) fn told(&self) -> String {
         let seen = self.seen.borrow();
         let groups = by_distance(&seen);
@@ -151,7 +152,7 @@ impl Processors {
     }
 }
 
-/// Formats medians of ratios by their distances. Returns an empty string if there was only one
+/// Formats the median of ratios at each distance. Returns an empty string if there was only one
 /// distance.
 pub(crate) fn medians(ratios: &[(Distance, f64)]) -> String {
     let groups = by_distance(ratios);
@@ -164,12 +165,12 @@ pub(crate) fn medians(ratios: &[(Distance, f64)]) -> String {
     groups.into_iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
-/// Fills two cache lines, because processors fetch the neighbouring line with it.
+/// A counter that fills two cache lines, because processors fetch the neighbouring line as well.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Measures the time that a line takes from one processor to another. Returns `None` if one of them
-/// does not run or cannot be used.
+/// Measures the time that a cache line takes from one processor to the other. Returns `None` if one
+/// of them does not run or cannot be used.
 fn between((one, other): (usize, usize)) -> Option<Distance> {
     let (there, back) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     let deadline = Instant::now() + PATIENCE;

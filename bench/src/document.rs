@@ -1,10 +1,10 @@
-//! The report of the bench: a Markdown file with one section for each part that was measured.
+//! The report of the bench: a Markdown file with one section for each measured part.
 
 use std::io;
 use std::path::Path;
 
-/// Writes sections, each a heading and a text, into the report at `path`, which may not exist yet.
-/// A section that is already there is replaced; the others stay.
+/// Writes sections, each a heading and a text, into the report at `path`. Creates the file if it
+/// does not exist. A section with the same heading is replaced; the others stay.
 pub(crate) fn write(path: &Path, sections: &[(&str, String)]) -> io::Result<()> {
     let mut report = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => "# Report of the bench\n".into(),

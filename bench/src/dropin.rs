@@ -1,8 +1,8 @@
-//! Unmodified RDMA programs on the drop-in library, compared with `uwarp perf` and raw TCP, and MPI
-//! compared with MPI on libfabric's own TCP.
+//! Unmodified RDMA programs on the drop-in library are compared with `uwarp perf` and raw TCP. MPI
+//! is compared with MPI over libfabric's own TCP provider.
 //!
-//! The programs are Debian's perftest, and a small MPI program (`bench/c/mpi.c`) that is compiled
-//! on demand. They run under `uwarp run`, which finds the library next to itself.
+//! The programs are Debian's perftest and a small MPI program (`bench/c/mpi.c`), which is compiled
+//! on first use. They run under `uwarp run`, which finds the library next to itself.
 
 mod figures;
 mod lab;
@@ -55,7 +55,7 @@ struct Options {
     only: Vec<String>,
 }
 
-/// Programs that are installed if they are missing, with their Debian packages.
+/// Programs with their Debian packages. Missing ones can be installed.
 const PACKAGES: [(&str, &str); 4] = [
     (perftest::PROGRAM, perftest::PACKAGE),
     ("mpirun", "openmpi-bin"),
@@ -63,7 +63,7 @@ const PACKAGES: [(&str, &str); 4] = [
     ("fi_info", "libfabric-bin"),
 ];
 
-/// Measures if the arguments of the program request it.
+/// Runs this benchmark if the program's first argument is its name.
 pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     (args.get(1)? == "dropin").then(|| run(&Options::parse_from(&args[1..])))
 }

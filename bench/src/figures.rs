@@ -6,21 +6,21 @@ use crate::bound;
 use crate::ours::Told;
 use crate::raw::{Kind, Work};
 
-/// One figure.
+/// A figure that is measured in each round.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
-    /// Its table.
+    /// Table in which it is shown.
     pub(crate) section: Section,
     pub(crate) name: &'static str,
-    /// The raw figure that it is divided by.
+    /// Raw figure by which it is divided.
     pub(crate) base: Option<Base>,
     pub(crate) of: Of,
-    /// Pins each process to one processor. A process with another thread next to the spinning one
-    /// would have both on one processor, so it is not pinned.
+    /// True if each process is pinned to one processor. A process with a second thread besides the
+    /// spinning one is not pinned, because both would share that processor.
     pub(crate) pinned: bool,
 }
 
-/// The tables.
+/// Tables of the report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Section {
     Bandwidth,
@@ -43,19 +43,19 @@ impl Section {
     ];
 }
 
-/// A raw figure.
+/// Raw figure by which others are divided.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Base {
-    /// This figure.
+    /// The figure with this name.
     Of(&'static str),
-    /// The best of all writes in each round.
+    /// The best of all raw writes in each round.
     BestWrites,
-    /// The best raw TCP with this work in each round.
+    /// The best raw TCP measurement with this work in each round.
     BestWith(Work),
 }
 
 impl Base {
-    /// Returns the raw figures from which the best is taken.
+    /// Returns the names of the raw figures from which the best is taken.
     pub(crate) fn names(self) -> Vec<&'static str> {
         match self {
             Base::Of(name) => vec![name],
@@ -70,7 +70,7 @@ impl Base {
         }
     }
 
-    /// Name in tables.
+    /// Returns the name in tables.
     pub(crate) fn told(self) -> &'static str {
         match self {
             Base::Of(name) => name,
@@ -83,18 +83,18 @@ impl Base {
 /// Method of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) enum Of {
-    /// Raw writes of this size; bytes per second. Both sides block.
+    /// Raw writes of this size, with both sides blocking. Its value is bytes per second.
     Writes(usize),
-    /// The same, with both sides spinning.
+    /// Raw writes of this size, with both sides spinning. Its value is bytes per second.
     SpinningWrites(usize),
-    /// A raw stream with work on its bytes at both ends, in messages of this size; bytes per
-    /// second.
+    /// A raw stream in messages of this size, with work on its bytes at both ends. Its value is
+    /// bytes per second.
     Working(Kind, usize),
-    /// Raw writes of this size; writes per second.
+    /// Raw writes of this size. Its value is writes per second.
     WriteRate(usize),
-    /// A raw ping-pong with messages of this size; seconds one way.
+    /// A raw ping-pong with messages of this size. Its value is seconds one way.
     PingPong(Kind, usize),
-    /// The same; seconds there and back.
+    /// A raw ping-pong with messages of this size. Its value is seconds there and back.
     RoundTrip(Kind, usize),
     /// `uwarp perf` with these arguments.
     Ours {
@@ -102,7 +102,8 @@ pub(crate) enum Of {
         told: Told,
         crc: bool,
     },
-    /// The same with the CRC. BBR is the system's congestion control, and uwarp sets none.
+    /// `uwarp perf` with these arguments and the CRC. The system's congestion control is BBR, and
+    /// uwarp does not set another one.
     UnderBbr {
         args: &'static [&'static str],
         told: Told,
@@ -114,7 +115,7 @@ impl Figure {
         !matches!(self.of, Of::Ours { .. } | Of::UnderBbr { .. })
     }
 
-    /// Returns the unit in tables, and its size in the measured unit.
+    /// Returns the unit in tables, and its value in the measured unit.
     pub(crate) fn unit(&self) -> (&'static str, f64) {
         match self.of {
             Of::Writes(_) | Of::SpinningWrites(_) | Of::Working(..) => ("GB/s", 1e9),
@@ -158,8 +159,8 @@ impl Figure {
         }
     }
 
-    /// Time of the measurement. Latencies need fewer messages, and bandwidths need time to grow the
-    /// windows.
+    /// Returns the time of the measurement. Latencies need fewer messages. Bandwidths need time for
+    /// the windows to grow.
     pub(crate) fn time(&self, usual: Duration) -> Duration {
         match self.of {
             Of::PingPong(..) | Of::RoundTrip(..) => usual / 2,
@@ -210,7 +211,7 @@ const RATE_64: Option<Base> = Some(Base::Of(RAW_RATE_64));
 
 type Args = &'static [&'static str];
 
-/// Returns all figures in the order of a round. A raw figure and those divided by it are
+/// Returns all figures in the order of a round. A raw figure and those that are divided by it are
 /// neighbours.
 pub(crate) fn all() -> Vec<Figure> {
     let mut all = Vec::new();
@@ -259,7 +260,7 @@ fn bandwidth(all: &mut Vec<Figure>) {
             all.push(figure(section, name, base, Of::Ours { args, told, crc }));
         }
     }
-    // The same without a copy at the sender, which shows its cost.
+    // These Writes are sent without a copy, which shows the cost of the copy.
     let in_place: [(&'static str, Option<Base>, Args); 4] = [
         (
             "64 KiB Write, sent in place",
@@ -352,7 +353,7 @@ fn bandwidth(all: &mut Vec<Figure>) {
     for (name, base, args) in sleeping {
         all.push(ours(Section::Sleeping, name, base, args, Told::Bandwidth));
     }
-    // Only the target sleeps; the client polls.
+    // In these figures only the target sleeps, and the client polls.
     let target: [(&'static str, Args); 4] = [
         (
             "64 KiB Write, the target alone sleeps",

@@ -1,10 +1,9 @@
 //! Instructions of the data path per message and per byte, counted by callgrind. The counts do not
-//! depend on load, so a regression shows without noise.
+//! depend on the load of the machine, so a regression shows without noise.
 //!
-//! Two devices in one thread exchange messages over kernel TCP (`examples/traffic`). The
-//! instructions of each side in user space are counted, between the call of the verbs and the
-//! system call. Valgrind has no AVX-512, so the CRC is always that of a processor with AVX2 and
-//! PCLMULQDQ.
+//! Two devices in one thread exchange messages over kernel TCP (`examples/traffic`). For each side,
+//! the instructions in user space between the call of the verbs and the system call are counted.
+//! Valgrind has no AVX-512, so the CRC is that of a processor with AVX2 and PCLMULQDQ.
 
 use std::fmt::Write as _;
 use std::io;
@@ -16,7 +15,7 @@ use clap::Parser;
 
 use crate::process;
 
-/// The first argument.
+/// First argument of the program for this benchmark.
 const NAME: &str = "instructions";
 
 /// Options of `uwarp-bench instructions`.
@@ -37,14 +36,14 @@ struct Options {
     record: bool,
 }
 
-/// Counts if the arguments of this program request it.
+/// Runs this benchmark if the program's first argument is its name.
 pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     let (program, rest) = args.split_first()?;
     let (name, rest) = rest.split_first()?;
     (name == NAME).then(|| run(&Options::parse_from([program].into_iter().chain(rest))))
 }
 
-/// A case: name, bytes of a message, messages of a post, messages.
+/// A case: name, size of a message in bytes, messages in a post, number of messages.
 type Case = (&'static str, u32, u32, u32);
 
 const CASES: [Case; 18] = [
@@ -64,13 +63,13 @@ const CASES: [Case; 18] = [
     ("read", 4 << 10, 64, 1280),
     ("read", 64 << 10, 16, 320),
     ("read", 1 << 20, 16, 48),
-    // A Send, its answer, and a poll on each side: uwarp's part of a latency.
+    // A Send, its response, and a poll on each side, which is uwarp's part of a latency.
     ("ping", 8, 1, 2560),
     // An empty poll on each side.
     ("idle", 8, 1, 2560),
 ];
 
-/// The two sides: the column, and the function of `traffic` that does all of its work.
+/// The two sides: name of the column, and the function of `traffic` with all work of this side.
 const SIDES: [(&str, &str); 2] = [
     ("requester", "*sender_turn_counted*"),
     ("target", "*receiver_turn_counted*"),
@@ -82,7 +81,7 @@ struct Row {
     what: String,
     size: u32,
     list: u32,
-    /// Instructions per message, of the requester and of the target.
+    /// Instructions per message of the requester and of the target.
     counts: [f64; 2],
 }
 
@@ -92,17 +91,17 @@ impl Row {
     }
 }
 
-/// Message sizes for the instructions per byte. Their difference excludes the cost of a message.
+/// Message sizes whose difference yields the instructions per byte, without those per message.
 const SLOPE: [u32; 2] = [64 << 10, 1 << 20];
 
-/// Instructions per byte, of the requester and of the target.
+/// Instructions per byte of the requester and of the target.
 #[derive(Clone, PartialEq, Debug)]
 struct Slope {
     what: String,
     counts: [f64; 2],
 }
 
-/// Returns a slope for each kind of message that was counted with both sizes.
+/// Returns the instructions per byte for each kind of message that was counted with both sizes.
 fn slopes(rows: &[Row]) -> Vec<Slope> {
     let [small, large] = SLOPE;
     let octets = f64::from(large - small);
@@ -119,13 +118,14 @@ fn slopes(rows: &[Row]) -> Vec<Slope> {
         .collect()
 }
 
-/// Relative difference above which more instructions are a regression, and fewer an improvement
+/// Relative difference above which a higher count is a regression, and a lower one an improvement
 /// that should be recorded.
 const TOLERANCE: f64 = 0.05;
-/// Number of instructions by which a count must also differ.
+/// Absolute difference in instructions that must also be exceeded.
 const SLACK: f64 = 12.0;
-/// Counts until more than that is a regression. The target of a 1 MiB Write takes 534,600 or
-/// 571,000 instructions, depending on the run. Other counts differ by less than 0.1 %.
+/// Maximum number of counts before a higher result is a regression. The target of a 1 MiB Write
+/// takes 534,600 or 571,000 instructions, depending on the run. Other counts differ by less than
+/// 0.1 %.
 const ATTEMPTS: u32 = 6;
 
 fn run(options: &Options) -> io::Result<()> {
@@ -166,9 +166,9 @@ fn run(options: &Options) -> io::Result<()> {
     judge(&before, &compiler, &rows)
 }
 
-/// Counts again if the count is above the recorded one. The bytes of large messages arrive in
-/// different reads of the socket from run to run, which changes the copies. A regression shows in
-/// every run.
+/// Counts again while the result is above the recorded count, and returns the lowest result. The
+/// bytes of large messages arrive in different reads of the socket in each run, which changes the
+/// copies. A regression shows in every run.
 fn least_of(was: f64, mut count: impl FnMut() -> io::Result<f64>) -> io::Result<f64> {
     let mut least = count()?;
     for _ in 1..ATTEMPTS {
@@ -180,13 +180,13 @@ fn least_of(was: f64, mut count: impl FnMut() -> io::Result<f64>) -> io::Result<
     Ok(least)
 }
 
-/// Returns true if the counts differ by more than chance.
+/// Returns true if the counts differ by more than the tolerated difference.
 fn differs(was: f64, is: f64) -> bool {
     let by = (is - was).abs();
     by > SLACK && by > was * TOLERANCE
 }
 
-/// Returns the reason if counting is impossible here, or would use another CRC.
+/// Returns the reason if counting is impossible on this machine, or would use another CRC.
 fn cannot() -> Option<String> {
     if !process::installed("valgrind") {
         return Some("valgrind is not installed".to_owned());
@@ -198,7 +198,7 @@ fn cannot() -> Option<String> {
     missing.map(|flag| format!("the processor lacks {flag}, so that another CRC would be counted"))
 }
 
-/// The compiler, on which counts depend.
+/// Returns the version of the compiler, on which counts depend.
 fn compiler() -> String {
     let said = process::output(
         Command::new("rustc").arg("--version"),
@@ -220,8 +220,8 @@ fn count_one(traffic: &Path, function: &str, case: Case) -> io::Result<f64> {
             &list.to_string(),
             &count.to_string(),
         ])
-        // The C library selects its copy functions by the size of caches and by features of the
-        // processor.
+        // The C library would otherwise select its copy functions by the size of caches and by
+        // features of the processor.
         .env(
             "GLIBC_TUNABLES",
             "glibc.cpu.hwcaps=-ERMS,-FSRM:glibc.cpu.x86_non_temporal_threshold=0x40000000",
@@ -232,7 +232,7 @@ fn count_one(traffic: &Path, function: &str, case: Case) -> io::Result<f64> {
     Ok(collected / f64::from(count))
 }
 
-/// Reads callgrind's last lines: `==123== Collected : 45678`.
+/// Parses the count in callgrind's last lines: `==123== Collected : 45678`.
 fn collected(said: &str) -> Option<f64> {
     said.lines().find_map(|line| {
         let (name, value) = line.split_once(" : ")?;
@@ -249,14 +249,15 @@ fn told(row: &Row) -> String {
     )
 }
 
-/// Formats a slope. It has its own name and no size, so that it is not read as a row.
+/// Formats the instructions per byte. The line has its own name and no size, so that it is not
+/// parsed as a row.
 fn told_of_octet(slope: &Slope) -> String {
     let [requester, target] = slope.counts;
     let name = format!("{}{OF_OCTET}", slope.what);
     format!("{name:23} {requester:>12.4} {target:>12.4}")
 }
 
-/// Suffix of the names of slopes.
+/// Suffix of the names of lines with instructions per byte.
 const OF_OCTET: &str = "/byte";
 
 const HEAD: &str = "# Instructions in user space for one message, and for one byte of large ones, by callgrind: ./ci.sh instructions compares, and with --record writes this file.\n\
@@ -279,7 +280,7 @@ fn record(compiler: &str, rows: &[Row]) -> String {
     text
 }
 
-/// Reads the compiler and the rows of a file.
+/// Parses the compiler and the rows of a file.
 fn recorded(text: &str) -> (Option<&str>, Vec<Row>) {
     let compiler = text
         .lines()
@@ -296,7 +297,7 @@ fn recorded(text: &str) -> (Option<&str>, Vec<Row>) {
     (compiler, text.lines().filter_map(row).collect())
 }
 
-/// Prints the changes. Returns an error if a count is higher than the one recorded by the same
+/// Prints the changes. Returns an error if a count is higher than the recorded one of the same
 /// compiler.
 fn judge(before: &str, compiler: &str, rows: &[Row]) -> io::Result<()> {
     let (by, before) = recorded(before);

@@ -1,4 +1,4 @@
-//! Describes the machine and the conditions of a measurement.
+//! Describes the machine, and the conditions of a measurement.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,27 +10,27 @@ use crate::distance::Processors;
 use crate::peers::Program;
 use crate::{Options, namespace, process};
 
-/// Processor time when the program started.
+/// Processor times at the start of the program.
 static BEGAN: OnceLock<Option<Ticks>> = OnceLock::new();
 
-/// Starts to count processor time.
+/// Records the processor times at the start of the program.
 pub(crate) fn begin() {
     BEGAN.get_or_init(|| Ticks::parse(&read("/proc/stat")));
 }
 
-/// Hundredths of a second of all processors.
+/// Times of all processors together, in hundredths of a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
     all: u64,
-    /// Time that the hypervisor gave to others while this machine had something to run.
+    /// Time in which this machine had work, but the hypervisor ran others.
     stolen: u64,
 }
 
 impl Ticks {
     /// Parses `/proc/stat`.
     fn parse(stat: &str) -> Option<Ticks> {
-        // user, nice, system, idle, iowait, irq, softirq, steal; later fields are included in
-        // these.
+        // The fields are user, nice, system, idle, iowait, irq, softirq and steal. Later fields are
+        // included in these.
         let fields = stat.lines().next()?.split_whitespace().skip(1).take(8);
         let ticks: Result<Vec<u64>, _> = fields.map(str::parse).collect();
         let ticks = ticks.ok()?;
@@ -40,14 +40,14 @@ impl Ticks {
         })
     }
 
-    /// Percentage that was stolen since `began`.
+    /// Returns the percentage of time that was stolen since `began`.
     fn stolen_since(self, began: Ticks) -> f64 {
         let all = self.all.saturating_sub(began.all).max(1);
         self.stolen.saturating_sub(began.stolen) as f64 * 100.0 / all as f64
     }
 }
 
-/// Share of processor time that the hypervisor took during the run.
+/// Formats the share of processor time that the hypervisor took since the start.
 fn stolen() -> String {
     let began = BEGAN.get().copied().flatten();
     let now = Ticks::parse(&read("/proc/stat"));
@@ -57,7 +57,7 @@ fn stolen() -> String {
     )
 }
 
-/// Returns a table of the machine, the versions and the command line.
+/// Formats a table with the machine, the versions and the command line.
 pub(crate) fn describe(options: &Options, processors: &Processors) -> String {
     let mut table = String::from("| | |\n|---|---|\n");
     let mut row = |name: &str, value: &str| {
@@ -131,14 +131,14 @@ fn commit() -> String {
     first("git", &["rev-parse", "--short=12", "HEAD"])
 }
 
-/// Date, commit and command of a section that is measured by itself.
+/// Formats date, commit and command of a section, with the distance of the processors.
 pub(crate) fn about(rounds: u64, seconds: f64, processors: &Processors) -> String {
     let how = format!("{rounds} rounds of {seconds} s a figure");
     let line = processors.told();
     measured(&how) + &format!(" A cache line went from one processor to the other in {line}.")
 }
 
-/// The same for figures with a fixed number of messages.
+/// Formats date, commit and command of a section whose figures have a fixed number of messages.
 pub(crate) fn about_counts(rounds: u64) -> String {
     measured(&format!("{rounds} rounds"))
 }
@@ -153,7 +153,7 @@ fn measured(how: &str) -> String {
     )
 }
 
-/// The command line without the folders of this machine.
+/// Returns the command line without the directories of this machine.
 fn command_line() -> String {
     let words: Vec<String> = std::env::args()
         .map(|word| {
@@ -174,7 +174,7 @@ fn read(path: &str) -> String {
         .to_owned()
 }
 
-/// Returns the model in `/proc/cpuinfo`, and whether it is a virtual machine's.
+/// Returns the processor model in `/proc/cpuinfo`, and says whether the machine is virtual.
 fn cpu(info: &str) -> String {
     let of = |wanted: &str| {
         info.lines().find_map(|line| {

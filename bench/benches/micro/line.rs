@@ -1,4 +1,4 @@
-//! A stream in memory between two ends in one thread, in place of TCP. Its cost is a copy, without
+//! In-memory stream between two ends in one thread, in place of TCP. Sending costs a copy, without
 //! a system call.
 
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use uwarp_verbs::llp::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
-/// Payload of a segment on loopback.
+/// Maximum payload of a segment on loopback.
 const EMSS: usize = 65_483;
 
-/// Bytes that one end has sent, and how many of them the other end has taken.
+/// Bytes that one end has sent, and the number of them that the other end has received.
 #[derive(Default)]
 struct Direction {
     octets: Vec<u8>,
@@ -22,11 +22,11 @@ struct Direction {
 
 struct Shared {
     directions: [Mutex<Direction>; 2],
-    /// The first end accepts no bytes, as TCP with a full window.
+    /// True if the first end accepts no bytes, like TCP with a full window.
     full: AtomicBool,
     /// Number of receive calls of each end.
     looks: [AtomicU64; 2],
-    /// Always readable, so a waiting caller checks again.
+    /// Descriptor that is always readable, so that a waiting caller checks again.
     signal: OwnedFd,
 }
 
@@ -37,7 +37,7 @@ impl Shared {
     }
 }
 
-/// The stream, as the benchmark controls it.
+/// Controls the stream for the benchmark.
 pub(crate) struct Line(Arc<Shared>);
 
 impl Line {
@@ -57,18 +57,18 @@ impl Line {
         Ok((Line(shared), ends))
     }
 
-    /// Sets whether the first end refuses bytes.
+    /// Sets whether the first end accepts no bytes.
     pub(crate) fn set_full(&self, full: bool) {
         self.0.full.store(full, Ordering::Relaxed);
     }
 
-    /// Number of bytes from the first end that the second has not taken.
+    /// Returns the number of bytes from the first end that the second has not received.
     pub(crate) fn waiting(&self) -> usize {
         let direction = self.0.direction(0);
         direction.octets.len() - direction.taken
     }
 
-    /// Number of receive calls of the first end.
+    /// Returns the number of receive calls of the first end.
     pub(crate) fn looks(&self) -> u64 {
         self.0.looks[0].load(Ordering::Relaxed)
     }

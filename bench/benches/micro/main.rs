@@ -1,8 +1,8 @@
 //! Single steps of the data path, measured by criterion: `cargo bench -p uwarp-bench`.
 //!
-//! The verbs are measured on two devices in one thread, over kernel TCP on 127.0.0.1. Lists of 16
-//! Writes are posted, sent, received, checked, placed and completed. The figures include a few
-//! system calls per list. `steps.rs` measures these steps one by one, without system calls.
+//! The verbs are measured with two devices in one thread, over kernel TCP on 127.0.0.1. A list of
+//! 16 Writes is posted, sent, received, checked, placed and completed. The figures include a few
+//! system calls per list. `steps.rs` measures the steps one by one, without system calls.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -22,7 +22,8 @@ use pair::{Pair, What};
 use uwarp_ddp::{Header, MAX_HEADER, STag, TaggedHeader, TaggedOffset};
 use uwarp_mpa::{Deframer, Framer, Step, crc32c};
 
-/// A frame with one small message, an Ethernet segment, a page, and the longest FPDU on loopback.
+/// Message sizes: two small ones, the payload of an Ethernet segment, a page, and nearly the
+/// longest FPDU.
 const SIZES: [usize; 5] = [8, 64, 1440, 4096, 64_000];
 /// Header of a Write.
 const HEADER: [u8; 14] = [0x5a; 14];
@@ -39,7 +40,7 @@ fn crc(c: &mut Criterion) {
     group.finish();
 }
 
-/// The machine's upper bound: a copy of the payload.
+/// Measures a copy of the payload, which is the machine's upper bound.
 fn copy(c: &mut Criterion) {
     let mut group = c.benchmark_group("memcpy");
     for size in SIZES {
@@ -110,7 +111,7 @@ fn headers(c: &mut Criterion) {
     });
 }
 
-/// From the post to the completion and the placement on the other side, per message.
+/// Measures messages from the post to the completion and the placement on the other side.
 fn messages(c: &mut Criterion) {
     for (name, what) in [
         ("write", What::Write),
@@ -130,7 +131,8 @@ fn messages(c: &mut Criterion) {
     }
 }
 
-/// The same for Writes to many regions in turn, which shows the cost of the STag lookup among many.
+/// Measures Writes to many regions in turn, which shows the cost of the STag lookup among many
+/// STags.
 fn stags(c: &mut Criterion) {
     let mut group = c.benchmark_group("post_to_place/write_8_to_regions");
     for regions in [1, 1_000, 100_000] {
@@ -145,7 +147,7 @@ fn stags(c: &mut Criterion) {
     group.finish();
 }
 
-/// Measures `count` messages, rounded up to whole lists, and returns their share of the time.
+/// Runs `count` messages, rounded up to whole lists. Returns the time for `count` of them.
 fn timed(pair: &mut Pair, count: u64) -> Duration {
     let rounded = count.next_multiple_of(16);
     let began = std::time::Instant::now();
@@ -153,7 +155,7 @@ fn timed(pair: &mut Pair, count: u64) -> Duration {
     began.elapsed().mul_f64(count as f64 / rounded as f64)
 }
 
-/// An empty poll of a CQ with an idle connection.
+/// Measures an empty poll of a CQ with an idle connection.
 fn empty_poll(c: &mut Criterion) {
     let mut pair = Pair::new(What::Write, 8, 16).unwrap();
     pair.warm(1024).unwrap();

@@ -1,9 +1,9 @@
-//! The work of the verbs for a message, one step at a time: the post, the poll that finds a
-//! completion, the STag check, the placement. Two devices run in one thread on a stream in memory,
-//! without a system call.
+//! The steps of the verbs for a message, measured one by one: the post, the poll that finds a
+//! completion, the STag check, and the placement. Two devices in one thread use an in-memory
+//! stream, without a system call.
 //!
-//! After each timed step the benchmark checks that no other step has run in it. For example, it
-//! stops if a post has framed.
+//! After each timed step the benchmark checks that no other step was executed in it. For example,
+//! it stops if a post has framed.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::SIZES;
 use super::line::Line;
 use super::pair::{DEPTH, Pair, What};
 
-/// Messages of a turn.
+/// Number of messages in a turn.
 const TURN: usize = DEPTH as usize;
-/// Most bytes of a turn, if messages are large.
+/// Maximum number of bytes in a turn, for large messages.
 const MOST: usize = 1 << 20;
 
-/// A pair on a line.
+/// A pair of devices on a line.
 struct Rig {
     line: Line,
     pair: Pair,
@@ -42,7 +42,7 @@ impl Rig {
         }
     }
 
-    /// Posts `count` Writes, `list` at a time. Returns the time of all posts.
+    /// Posts `count` Writes, `list` at a time. Returns the time that the posts took.
     fn post(&self, count: usize, list: usize) -> Duration {
         let to = self.pair.server.region.remote();
         let sges = [self.pair.client.region.sge(0, self.size as u32)];
@@ -70,7 +70,7 @@ impl Rig {
         self.serve();
     }
 
-    /// Lets the server receive, check and place all bytes. Returns the time of its polls.
+    /// Lets the server receive, check and place all bytes. Returns the time that its polls took.
     fn serve(&mut self) -> Duration {
         let began = Instant::now();
         while self.line.waiting() > 0 {
@@ -84,15 +84,16 @@ impl Rig {
     }
 }
 
-/// Runs whole turns of `of` steps until there were `count` steps. Returns their share of the time.
+/// Runs whole turns of `of` steps until there were at least `count` steps. Returns the time for
+/// `count` of them.
 fn turns(count: u64, of: usize, mut turn: impl FnMut() -> Duration) -> Duration {
     let turns = count.div_ceil(of as u64);
     let took: Duration = (0..turns).map(|_| turn()).sum();
     took.mul_f64(count as f64 / (turns * of as u64) as f64)
 }
 
-/// A post while TCP accepts no bytes: the checks, the region of the SGE, a slot in the queue.
-/// Framing happens later and is not included.
+/// Measures a post while TCP accepts no bytes: the checks, the region of the SGE, and the slot in
+/// the queue. Framing happens later and is not included.
 pub(crate) fn post(c: &mut Criterion) {
     let mut group = c.benchmark_group("post/write_8");
     group.throughput(Throughput::Elements(1));
@@ -102,7 +103,7 @@ pub(crate) fn post(c: &mut Criterion) {
             b.iter_custom(|count| {
                 turns(count, TURN, || {
                     rig.line.set_full(true);
-                    // This one is framed, and later posts wait for it.
+                    // This Write is framed; later posts wait for it.
                     rig.post(1, 1);
                     let frames = rig.frames();
                     let took = rig.post(TURN, list);
@@ -118,7 +119,7 @@ pub(crate) fn post(c: &mut Criterion) {
     receives(c);
 }
 
-/// Receives, posted to a QP that is not connected.
+/// Measures posts of receives to a QP that is not connected.
 fn receives(c: &mut Criterion) {
     let device = Device::tcp().unwrap();
     let pd = device.alloc_pd().unwrap();
@@ -149,7 +150,7 @@ fn receives(c: &mut Criterion) {
     group.finish();
 }
 
-/// Polls that find completions, one or all at a time; per completion.
+/// Measures polls that find completions, one or all at a time. The result is per completion.
 pub(crate) fn poll(c: &mut Criterion) {
     let mut group = c.benchmark_group("poll/found");
     group.throughput(Throughput::Elements(1));
@@ -176,12 +177,12 @@ pub(crate) fn poll(c: &mut Criterion) {
     group.finish();
 }
 
-/// All checks of the STag of a Write: the same STag repeatedly, of 1 or of a million, or random
-/// ones of a million.
+/// Measures all checks of a Write's STag: the same STag repeatedly, as the only one or among a
+/// million, or random ones among a million.
 pub(crate) fn stag(c: &mut Criterion) {
-    /// Bytes of a region.
+    /// Length of a region in bytes.
     const REGION: usize = 64;
-    /// Random STags: a power of two, and more than caches hold.
+    /// Number of random STags. It is a power of two, and their entries exceed the caches.
     const LOOKS: usize = 1 << 20;
     let mut group = c.benchmark_group("stag_check");
     group.throughput(Throughput::Elements(1));
@@ -217,9 +218,9 @@ pub(crate) fn stag(c: &mut Criterion) {
     group.finish();
 }
 
-/// The copy into a registered region, by the function that places. Then all work of a Write's
-/// target for the bytes of the stream: a copy out of the line, deframing, the CRC, the headers, the
-/// STag, the placement.
+/// Measures the copy into a registered region by the function that places data. Then measures all
+/// work of a Write's target for the bytes of the stream: a copy from the line, deframing, the CRC,
+/// the headers, the STag, and the placement.
 pub(crate) fn placement(c: &mut Criterion) {
     let mut group = c.benchmark_group("place/into_region");
     for size in SIZES {

@@ -1,13 +1,14 @@
-//! Traffic between two devices in one thread, for `uwarp-bench instructions`: kernel TCP over
-//! 127.0.0.1, without a thread of the library and with a clock that stands still. So every run
-//! executes the same instructions.
+//! Traffic between two devices in one thread, for `uwarp-bench instructions`. It uses kernel TCP
+//! over 127.0.0.1, no thread of the library, and a clock that stands still. So every run executes
+//! the same instructions.
 //!
 //! ```sh
 //! valgrind --tool=callgrind --toggle-collect='*sender_turn_counted*' traffic write 64 1 1000
 //! ```
 //!
-//! The arguments: the kind, bytes of a message, messages of a post, messages. As many messages go
-//! first as a warm-up, in functions that are not counted.
+//! Arguments: the kind, the size of a message in bytes, the number of messages in a post, and the
+//! number of messages. The same number of messages is sent first as a warm-up, by functions that
+//! are not counted.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 
 mod pair;

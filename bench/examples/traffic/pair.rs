@@ -1,5 +1,5 @@
-//! Two devices in one thread, without a thread of the library: over kernel TCP with a clock that
-//! stands still, or over networks of the caller.
+//! Two devices in one thread, without a thread of the library. They use kernel TCP with a clock
+//! that stands still, or networks of the caller.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use uwarp_verbs::{
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Work requests outstanding.
+/// Maximum number of outstanding work requests.
 pub(crate) const DEPTH: u64 = 64;
 
 #[allow(dead_code, reason = "not all who use this do all")]
@@ -26,7 +26,7 @@ pub(crate) enum What {
     Write,
     Read,
     Send,
-    /// A Send that is answered by a Send, one at a time.
+    /// A Send to which the peer responds with a Send, one at a time.
     Ping,
     /// Empty polls on both sides.
     Idle,
@@ -57,7 +57,7 @@ impl Side {
             .seed(Some(1));
         let device = Device::open(network, settings)?;
         let pd = device.alloc_pd()?;
-        // Room for the completions of both queues.
+        // The CQ has room for the completions of both queues.
         let cq = device.create_cq(4 * DEPTH as u32)?;
         let caps = QpCaps::default()
             .max_send_wr(DEPTH as u32 + 2)
@@ -100,7 +100,7 @@ pub(crate) struct Pair {
     _ids: Ids,
 }
 
-/// Ids of both sides and their event channel, which keep a connection alive.
+/// Ids of both sides and their event channel. They keep the connection open.
 type Ids = (CmId, CmId, EventChannel);
 
 fn still() -> TimeSource {
@@ -128,7 +128,8 @@ impl Pair {
     }
 
     /// Creates a pair with the client on the first network and the server on the second, at this
-    /// address. The last argument has the kind, bytes of a message, and messages of a post.
+    /// address. The last argument holds the kind, the size of a message in bytes, and the number of
+    /// messages in a post.
     pub(crate) fn over(
         [first, second]: [Arc<dyn Network>; 2],
         clock: &TimeSource,
@@ -202,14 +203,14 @@ impl Pair {
         Ok(())
     }
 
-    /// A turn of the posting side: it posts messages up to the depth, and polls.
+    /// Runs a turn of the requester: posts messages up to the depth, and polls.
     #[inline(never)]
     fn sender_turn_counted(&mut self, goal: u64) -> Result<()> {
         self.post(goal)?;
         self.poll()
     }
 
-    /// A turn of the other side.
+    /// Runs a turn of the target.
     #[inline(never)]
     fn receiver_turn_counted(&mut self) -> Result<()> {
         self.serve()
@@ -286,7 +287,7 @@ impl Pair {
 }
 
 impl Pair {
-    /// Sends `count` answers.
+    /// Sends `count` responses.
     #[inline(always)]
     fn answer(&self, count: u64) -> Result<()> {
         let sges = [self.server.region.sge(0, self.server.region.len() as u32)];
@@ -343,13 +344,12 @@ fn options() -> ConnectOptions {
         .ord(DEPTH as u16)
 }
 
-/// Accepts on the server, and waits until both sides are established. Returns the id of the
-/// server's side.
+/// Accepts on the server, and waits until both sides are established. Returns the id of the server.
 fn accepted(channel: &EventChannel, both: [&Side; 2]) -> Result<CmId> {
     let responder = next(channel, both)?.id().clone();
     let options = AcceptOptions::default().ird(DEPTH as u16).ord(DEPTH as u16);
     responder.accept(&both[1].qp, &options)?;
-    // One event for each side.
+    // Each side gets one event.
     drop(next(channel, both)?);
     drop(next(channel, both)?);
     Ok(responder)

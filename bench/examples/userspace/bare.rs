@@ -1,5 +1,5 @@
-//! A byte stream over two bare smoltcp sockets in one thread, without uwarp: packets move from one
-//! queue to the other.
+//! A byte stream over two bare smoltcp sockets in one thread, without uwarp. Packets move directly
+//! between the queues of the two ends.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -14,11 +14,11 @@ use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 use crate::Link;
 use crate::pair::Result;
 
-/// Bytes that are offered to the sender or taken from the receiver at a time.
+/// Maximum number of bytes offered to the sender or taken from the receiver at a time.
 const CHUNK: usize = 256 << 10;
 const PORT: u16 = 7174;
 
-/// One end of the link: arrived packets, sent packets, and free buffers for both.
+/// Device of one end: arrived packets, sent packets, and free buffers for both.
 struct End {
     arrived: VecDeque<Vec<u8>>,
     used: Vec<Vec<u8>>,
@@ -141,13 +141,13 @@ impl Host {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Processes the arrived packets, and sends the permitted ones.
+    /// Processes the arrived packets, and sends those that TCP permits.
     fn turn(&mut self, now: Instant) {
         self.interface.poll(now, &mut self.end, &mut self.sockets);
     }
 }
 
-/// Delivers the packets of `from` to `to`, and returns the used buffers.
+/// Moves the packets sent by `from` to `to`, and the used buffers back.
 fn carry(from: &mut Host, to: &mut Host) {
     debug_assert!(to.end.arrived.is_empty());
     mem::swap(&mut from.end.left, &mut to.end.arrived);
@@ -190,7 +190,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Sends and receives `octets` bytes.
+    /// Sends `octets` bytes and receives them.
     pub(crate) fn carry(&mut self, octets: usize) -> Result<()> {
         let (mut sent, mut got) = (0, 0);
         while got < octets {
@@ -215,13 +215,13 @@ impl Stream {
         while self.second.socket().can_recv() {
             got += self.second.socket().recv_slice(&mut self.buffer)?;
         }
-        // One acknowledgement covers the bytes and the room that reading has made.
+        // One acknowledgement covers the received bytes and the room that reading them has freed.
         self.second.turn(now);
         carry(&mut self.second, &mut self.first);
         Ok(got)
     }
 
-    /// Sends 8 bytes there and back.
+    /// Sends 8 bytes in each direction, `times` times.
     pub(crate) fn ping_pong(&mut self, times: u32) -> Result<()> {
         let mut octets = [1; 8];
         for _ in 0..times {

@@ -1,5 +1,5 @@
-//! uwarp over TCP in user space and a byte stream over bare smoltcp, by turns, on links in memory.
-//! Both ends are in one thread; checksums and CRC are on.
+//! uwarp over TCP in user space and a byte stream over bare smoltcp, measured by turns on in-memory
+//! links. Both ends are in one thread. Checksums are on, and uwarp also uses its CRC.
 //!
 //! ```sh
 //! cargo run --release -p uwarp-bench --example userspace \
@@ -7,8 +7,8 @@
 //! cargo run --release -p uwarp-bench --example userspace ping ours|bare COUNT
 //! ```
 //!
-//! Without arguments: all links. The output has the medians of several rounds, and those of their
-//! ratios.
+//! Without arguments it measures all links. The output has the medians of several rounds, and the
+//! medians of their ratios.
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
 mod bare;
@@ -25,11 +25,11 @@ use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::smol::{Congestion, FaultSettings, MemoryNetwork, MemorySettings};
 
 const ROUNDS: u64 = 5;
-/// Bytes of a Write.
+/// Length of a Write in bytes.
 const MESSAGE: u32 = 64 << 10;
 const MESSAGES_OF_POST: u64 = 16;
 
-/// A link, and the settings of both stacks.
+/// A link, and the settings of both stacks on it.
 #[derive(Clone, Copy)]
 pub(crate) struct Link {
     mtu: usize,
@@ -103,8 +103,8 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Megabytes to transfer. A bare stream that loses packets sometimes waits for a second. It needs
-/// enough bytes to hit that case, and few enough to finish.
+/// Returns the number of megabytes to transfer. A bare stream that loses packets sometimes waits
+/// for a second. The number is large enough to include such waits, and small enough to finish.
 fn megabytes(loss: f64, bare: bool, congestion: Congestion) -> u64 {
     match (loss > 0.001, bare, congestion) {
         _ if loss == 0.0 => 300,
@@ -171,8 +171,8 @@ fn latency() -> Result<()> {
     Ok(())
 }
 
-/// Sends 8 B there and back `count` times, for a profiler. For uwarp, the part in
-/// `sender_turn_counted` is the work of one end.
+/// Sends 8 bytes in each direction `count` times, for a profiler. For uwarp, `sender_turn_counted`
+/// contains the work of one end.
 fn ping(which: &str, count: u32) -> Result<()> {
     let link = Link::new(1500, 0.0);
     if which == "bare" {
@@ -184,7 +184,7 @@ fn ping(which: &str, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Runs one link round by round, for a profiler.
+/// Measures one link round by round, for a profiler.
 fn single(link: Link, which: &str, megabytes: u64) -> Result<()> {
     for seed in 1..=ROUNDS {
         let link = Link { seed, ..link };

@@ -6,7 +6,7 @@ use crate::ours::Told;
 use crate::raw::{self, Kind};
 use crate::targets::Bound;
 
-/// The tables.
+/// Tables of the report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Section {
     Bandwidth,
@@ -31,22 +31,23 @@ impl Section {
 /// Method of a measurement.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Of {
-    /// A raw ping-pong; seconds one way.
+    /// A raw ping-pong. Its value is seconds one way.
     Raw { kind: Kind, pinned: bool },
-    /// Raw TCP that spins, with this work on messages of this size; bytes per second.
+    /// Raw TCP that spins, with this work on messages of this size. Its value is bytes per second.
     Working(raw::Work, usize),
     /// `uwarp perf` with these arguments.
     Perf(&'static [&'static str], Told),
-    /// A pair of perftest; bytes per second, or seconds as perftest counts them (p50).
+    /// A client and a server of perftest. Its value is bytes per second, or the median in seconds
+    /// as perftest counts it.
     Pair {
         tool: Tool,
         size: usize,
         pinned: bool,
     },
-    /// Two such pairs at once, not pinned, so that four spinning threads share the processors; the
-    /// worse p50 of the two.
+    /// Two such pairs at the same time, not pinned, so that four spinning threads share the
+    /// processors. Its value is the worse of the two medians.
     Crowd(Tool),
-    /// Two MPI ranks.
+    /// A program with two MPI ranks.
     Mpi {
         fabric: Fabric,
         work: Work,
@@ -54,7 +55,7 @@ pub(super) enum Of {
     },
 }
 
-/// One figure.
+/// A measured figure of the report.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Figure {
     pub(super) section: Section,
@@ -63,7 +64,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// Returns the unit in tables, and its size in the measured unit.
+    /// Returns the unit in tables, and its value in the measured unit.
     pub(super) fn unit(&self) -> (&'static str, f64) {
         let is_bandwidth = match self.of {
             Of::Raw { .. } | Of::Crowd(_) => false,
@@ -115,10 +116,11 @@ impl Figure {
     }
 }
 
-/// One target.
+/// A target for a figure.
 pub(super) struct Goal {
     pub(super) name: &'static str,
-    /// The figure it is divided by; `None` for the value in the unit of its table.
+    /// Name of the figure by which it is divided. `None` compares the value itself, in the unit of
+    /// its table.
     pub(super) with: Option<&'static str>,
     pub(super) bound: Bound,
 }
@@ -126,7 +128,7 @@ pub(super) struct Goal {
 const RAW: &str = "raw ping-pong, both spin";
 const RAW_FREE: &str = "raw ping-pong, both spin, not pinned";
 
-/// Bandwidths: uwarp's, the program's.
+/// Bandwidths of `uwarp perf`, each with that of the program compared with it.
 const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
     (
         "`uwarp perf write_bw`, 64 KiB",
@@ -175,7 +177,7 @@ const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
     ),
 ];
 
-/// Latencies compared with `uwarp perf`.
+/// Latencies of `uwarp perf`, each with that of the program compared with it.
 const LATENCIES: [(&str, Of, &str, Of); 2] = [
     (
         "`uwarp perf send_lat`",
@@ -204,11 +206,11 @@ const CROWDS: [(&str, Tool); 2] = [
     ),
 ];
 
-/// Puts between two flushes as in the OSU benchmarks, and a quarter of them, because a flush itself
-/// costs time.
+/// Number of puts between two flushes, as in the OSU benchmarks.
 const OSU: Work = Work::Put(64);
+/// A quarter of these puts between two flushes, because a flush itself costs time.
 const FEWER: Work = Work::Put(16);
-/// MPI: the work, the length, the names over TCP and over verbs.
+/// MPI measurements: the work, the length, and the names over TCP and over verbs.
 const RANKS: [(Work, usize, &str, &str); 6] = [
     (
         Work::PingPong,
@@ -247,15 +249,14 @@ const RANKS: [(Work, usize, &str, &str); 6] = [
         "`MPI_Put` of 1 MiB, 64 at a time, verbs",
     ),
 ];
-/// The last one again, without the CRC.
+/// The last measurement once more, without the CRC.
 const WITHOUT_CRC: (Work, usize, &str, &str) = (
     OSU,
     1 << 20,
     "`MPI_Put` of 1 MiB, 64 at a time, tcp",
     "`MPI_Put` of 1 MiB, 64 at a time, verbs, CRC off",
 );
-/// Bounds for a program that moves the bytes by raw TCP, with and without the work that iWARP must
-/// do.
+/// Upper bounds for programs: raw TCP, with and without the work that iWARP requires.
 const BOUNDS: [(&str, raw::Work); 2] = [
     (
         "raw TCP with CRC and placement, 1 MiB",
@@ -263,7 +264,7 @@ const BOUNDS: [(&str, raw::Work); 2] = [
     ),
     ("raw TCP with placement, 1 MiB", raw::Work::of(false, false)),
 ];
-/// The same by Writes: over TCP, over verbs.
+/// A measurement that uses Writes: the work, the length, and the names over TCP and over verbs.
 const BY_WRITES: (Work, usize, &str, &str) = (
     OSU,
     1 << 20,
@@ -279,7 +280,7 @@ const fn pair(tool: Tool, size: usize) -> Of {
     }
 }
 
-/// Returns all figures in the order of a round. Compared figures are neighbours.
+/// Returns all figures in the order of a round. Figures that are compared are neighbours.
 pub(super) fn all() -> Vec<Figure> {
     let mut all = Vec::new();
     let mut add = |section, name, of| all.push(Figure { section, name, of });

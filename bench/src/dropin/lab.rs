@@ -1,4 +1,4 @@
-//! Takes one measurement after another, each with its programs.
+//! Measures one figure after another, and starts the programs for each.
 
 use std::io;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::process::Pinning;
 use crate::raw::{self, Kind};
 use crate::sample::Sample;
 
-/// Servers for all rounds, and state of the programs.
+/// Servers that run during all rounds, and state of the programs.
 pub(super) struct Lab {
     time: Duration,
     perf: ours::Server,
     raw: raw::Server,
-    /// A server that may run on any processor.
+    /// A raw server that may run on any processor.
     raw_free: raw::Server,
     perftest: Perftest,
     mpi: Mpi,

@@ -1,4 +1,4 @@
-//! Two ranks of Open MPI over libfabric: over its provider `verbs` on uwarp, and over its provider
+//! Two ranks of Open MPI over libfabric, with its provider `verbs` on uwarp or with its provider
 //! `tcp`.
 
 use std::io;
@@ -12,8 +12,8 @@ use crate::peers::strange;
 use crate::process;
 
 const SOURCE: &str = include_str!("../../c/mpi.c");
-/// Creates an Ethernet device with an address in this program's namespace, because `ofi_rxm` does
-/// not use the loopback device.
+/// Shell script that creates an Ethernet device with an address in this network namespace, because
+/// `ofi_rxm` does not use the loopback device.
 const ETHERNET: &str = "set -e
 ip link show uwm0 >/dev/null 2>&1 && exit 0
 ip link add uwm0 type veth peer name uwm1
@@ -21,21 +21,22 @@ ip addr add 192.0.2.1/24 dev uwm0
 ip link set uwm0 up
 ip link set uwm1 up";
 
-/// Transport of the messages.
+/// libfabric's transport of the messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fabric {
     Tcp,
-    /// On uwarp, with the CRC.
+    /// The provider `verbs` on uwarp, with the CRC.
     Verbs,
-    /// On uwarp without the CRC, because TCP's provider has none either.
+    /// The provider `verbs` on uwarp without the CRC, because the provider `tcp` has none either.
     VerbsNoCrc,
-    /// Large messages by Writes of the sender, where `ofi_rxm` uses Reads of the receiver by
-    /// default.
+    /// The provider `tcp`, with large messages written by the sender. By default `ofi_rxm` lets the
+    /// receiver read them.
     TcpByWrites,
+    /// The provider `verbs` on uwarp, with large messages written by the sender.
     VerbsByWrites,
 }
 
-/// Setting of `ofi_rxm` for Writes.
+/// Environment variable that makes `ofi_rxm` use Writes.
 const BY_WRITES: (&str, &str) = ("FI_OFI_RXM_USE_RNDV_WRITE", "1");
 
 impl Fabric {
@@ -54,7 +55,7 @@ impl Fabric {
         }
     }
 
-    /// Returns the environment variable.
+    /// Returns the environment variable to set, if there is one.
     pub(super) fn variable(self) -> Option<(&'static str, &'static str)> {
         match self {
             Fabric::TcpByWrites | Fabric::VerbsByWrites => Some(BY_WRITES),
@@ -66,9 +67,9 @@ impl Fabric {
 /// Work of the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Work {
-    /// Seconds one way.
+    /// A ping-pong. Its value is seconds one way.
     PingPong,
-    /// Bytes per second from one side, with this many puts between two flushes.
+    /// Puts from one side, with this many between two flushes. Its value is bytes per second.
     Put(u32),
 }
 
@@ -80,7 +81,7 @@ impl Work {
         }
     }
 
-    /// Number of puts before a flush.
+    /// Returns the number of puts before a flush.
     pub(super) fn outstanding(self) -> u32 {
         match self {
             Work::PingPong => 1,
@@ -98,7 +99,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The MPI program, which is compiled on first use.
+/// Runs the MPI program, which is compiled on first use.
 pub(super) struct Mpi {
     uwarp: Uwarp,
     compiled: Option<Scratch>,
@@ -131,7 +132,7 @@ impl Mpi {
         parse(&said).ok_or_else(|| strange("mpi", &said))
     }
 
-    /// Processors of the ranks.
+    /// Returns the processors of the two ranks.
     fn processors(&self) -> [String; 2] {
         match self.uwarp.pinning.processors {
             Some((first, second)) => [first.to_string(), second.to_string()],
@@ -162,7 +163,7 @@ impl Mpi {
         command
     }
 
-    /// Returns the directory of the program.
+    /// Returns the directory of the compiled program.
     fn compiled(&mut self) -> io::Result<PathBuf> {
         if let Some(scratch) = &self.compiled {
             return Ok(scratch.0.clone());
@@ -195,7 +196,7 @@ impl Mpi {
     }
 }
 
-/// Finds the number that rank 0 prints among the output of libraries.
+/// Parses the number that rank 0 prints, among the output of libraries.
 fn parse(said: &str) -> Option<f64> {
     let line = said.lines().find_map(|line| line.strip_prefix("median "))?;
     line.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! perftest under `uwarp run`: a server and a client for each measurement.
+//! Runs perftest under `uwarp run`, with a server and a client for each measurement.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,11 +11,11 @@ use crate::peers::strange;
 use crate::process::{self, Pinning, Running, Side};
 
 pub(super) const PACKAGE: &str = "perftest";
-/// One of its programs.
+/// A program that is looked up to see whether perftest is installed.
 pub(super) const PROGRAM: &str = "ib_write_bw";
-/// perftest counts in 2^20 bytes.
+/// Megabyte of perftest: 2^20 bytes.
 const MEGA: f64 = 1_048_576.0;
-/// Most messages of a measurement, because perftest stores a time for each.
+/// Maximum number of messages in a measurement, because perftest stores a time for each.
 const MOST: f64 = 1e6;
 
 /// A program of perftest.
@@ -45,18 +45,18 @@ impl Tool {
         matches!(self, Tool::WriteBw | Tool::ReadBw | Tool::SendBw)
     }
 
-    /// Duration of a message, from a value that perftest printed.
+    /// Returns the duration of a message in seconds, from a value that perftest printed.
     fn duration(self, size: usize, value: f64) -> f64 {
         match self {
             Tool::WriteBw | Tool::ReadBw | Tool::SendBw => size as f64 / value.max(1.0),
-            // perftest prints half a round trip.
+            // A message takes a round trip, and perftest prints half of it.
             Tool::WriteLat | Tool::SendLat => 2.0 * value.max(1e-7),
             Tool::ReadLat => value.max(1e-7),
         }
     }
 }
 
-/// A server and its client.
+/// Parameters of a server and its client.
 struct Pair<'a> {
     tool: Tool,
     size: usize,
@@ -64,10 +64,10 @@ struct Pair<'a> {
     pinning: &'a Pinning,
 }
 
-/// The programs, and the duration of their messages.
+/// Runs the programs, and keeps the duration of their messages.
 pub(super) struct Perftest {
     uwarp: Uwarp,
-    /// Seconds of a message.
+    /// Duration of a message in seconds, by program and size.
     durations: HashMap<(Tool, usize), f64>,
 }
 
@@ -79,8 +79,8 @@ impl Perftest {
         }
     }
 
-    /// Takes one measurement of about this time. The first of its kind finds the number of
-    /// messages.
+    /// Takes one measurement of about this time. The first one of its kind also determines the
+    /// number of messages.
     pub(super) fn measure(
         &mut self,
         tool: Tool,
@@ -99,9 +99,9 @@ impl Perftest {
         })
     }
 
-    /// Runs two pairs with 8-byte messages at once, not pinned. Returns the worse value.
+    /// Runs two unpinned pairs with 8-byte messages at the same time. Returns the worse value.
     pub(super) fn crowd(&mut self, tool: Tool, time: Duration) -> io::Result<f64> {
-        // A quarter of the messages, because the pairs may take four times as long.
+        // Uses a quarter of the messages, because the pairs may take four times as long.
         let count = (self.count(tool, 8, time)? / 4).max(200);
         let pair = Pair {
             tool,
@@ -161,7 +161,7 @@ impl Perftest {
         process::wait_for_listener(port)?;
         let mut client = self.command(pair, Side::Client, port);
         let said = process::output(client.arg("127.0.0.1"), Duration::from_secs(30))?;
-        // It ends with its client; otherwise it is killed.
+        // The server normally ends with its client. Otherwise it is killed.
         let _ = process::wait(&mut server, Duration::from_secs(2));
         parse(pair.tool, &said).ok_or_else(|| strange(name, &said))
     }
@@ -178,8 +178,8 @@ impl Perftest {
     }
 }
 
-/// Reads the columns of the single row: the average of a bandwidth in bytes per second, or the
-/// median of a latency in seconds.
+/// Parses the single row of results: the average of a bandwidth in bytes per second, or the median
+/// of a latency in seconds.
 fn parse(tool: Tool, said: &str) -> Option<f64> {
     let mut lines = said
         .lines()
@@ -187,7 +187,7 @@ fn parse(tool: Tool, said: &str) -> Option<f64> {
     let head = lines.next()?;
     let number = |at: usize, line: &str| line.split_whitespace().nth(at)?.parse::<f64>().ok();
     if tool.is_bandwidth() {
-        // The names of these columns contain spaces.
+        // The names of these columns contain spaces, so the column is selected by its position.
         head.contains("BW average[MB/sec]").then_some(())?;
         return Some(number(3, lines.next()?)? * MEGA);
     }

@@ -8,7 +8,7 @@ use crate::sample::Sample;
 use crate::stats::{Ratios, Spread};
 use crate::verdicts::{self, Row};
 
-/// A figure, with a sample for each round, and the reason if one is missing.
+/// A figure, with a sample for each round. `failure` is the reason if a sample is missing.
 pub(super) struct Measured {
     pub(super) figure: Figure,
     pub(super) samples: Vec<Sample>,
@@ -39,7 +39,8 @@ fn row(goal: &Goal, all: &[Measured]) -> Option<Row> {
     let measured = find(all, goal.name)?;
     let (unit, scale) = measured.figure.unit();
     let (with, ratios, failure) = match goal.with {
-        // The ratio to the unit, so that the row also has medians by distance.
+        // The ratio to the unit is the value itself. As a ratio, its row also has medians by
+        // distance.
         None => {
             let values = Ratios::to(&measured.samples, |_, _| scale);
             (unit, values, measured.failure.as_deref())
@@ -82,7 +83,7 @@ pub(super) fn report(goals: &[Goal], all: &[Measured]) -> String {
     text
 }
 
-/// Returns true if a selected figure is divided by this one, which is then measured too.
+/// Returns true if a selected figure is divided by this one. It must then be measured as well.
 pub(super) fn is_base(figure: &Figure, goals: &[Goal], wanted: impl Fn(&str) -> bool) -> bool {
     let of = |goal: &&Goal| goal.with == Some(figure.name);
     goals.iter().filter(of).any(|goal| wanted(goal.name))
@@ -122,7 +123,7 @@ mod tests {
                 false => head = 0,
             }
         }
-        // Each of the four tables has a line below its head.
+        // Each of the four tables has a line under its head.
         assert_eq!(rows, goals.len() + all.len() + 4);
         assert!(
             text.contains("four spinning threads | us | at most 60 | 1.00 (1.00 to 1.00) | met |")
