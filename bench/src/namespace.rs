@@ -1,5 +1,5 @@
-//! A network namespace for the benchmark. Its loopback device has no other traffic. All programs in
-//! it have the same congestion control, even those without an option for it.
+//! A network namespace for the benchmark. No other traffic uses its loopback device. All its
+//! programs have the same congestion control, even those without an option for it.
 
 use std::fs;
 use std::io;
@@ -9,20 +9,21 @@ use std::time::Duration;
 
 use crate::process;
 
-/// Set in the program that runs in the namespace.
+/// Environment variable that is set for the program in the namespace.
 const INSIDE: &str = "UWARP_BENCH_NAMESPACE";
 
-/// Brings the loopback device up, sets the congestion control, and executes the program in `$@`.
+/// Shell script that brings the loopback device up, sets the congestion control `$0`, and executes
+/// the program in `$@`.
 const PREPARE: &str = "ip link set lo up || exit 1; \
     echo \"$0\" > /proc/sys/net/ipv4/tcp_congestion_control; exec \"$@\"";
 
-/// The default of many systems, which paces its packets.
+/// Congestion control that is the default on many systems. It paces packets.
 pub(crate) const BBR: &str = "bbr";
 
-/// Default congestion control of new sockets in this namespace.
+/// File with the default congestion control of new sockets in this namespace.
 const CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Another default congestion control for the namespace, restored on drop.
+/// Sets another default congestion control for the namespace until it is dropped.
 pub(crate) struct Control {
     before: String,
 }
@@ -31,7 +32,7 @@ impl Control {
     /// Makes `name` the default.
     ///
     /// # Errors
-    /// There is no own namespace, or the kernel lacks this congestion control.
+    /// The program is not in its own namespace, or the kernel lacks this congestion control.
     pub(crate) fn set(name: &str) -> io::Result<Self> {
         if !is_own() {
             let why = "the congestion control of the machine is left alone: this is no network namespace of the bench's own";
@@ -55,18 +56,18 @@ impl Drop for Control {
     }
 }
 
-/// Returns true if this program runs in its own namespace.
+/// Returns true if this program runs in its own namespace, which [`enter`] has created.
 pub(crate) fn is_own() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Executes this program again in its own namespace with the same arguments, and does not return.
-/// Returns if it already runs in one, or if none can be created.
+/// Executes this program again in its own namespace, with the same arguments. Does not return then.
+/// Returns if the program already runs in such a namespace, or if none can be created.
 pub(crate) fn enter(congestion: &str) -> io::Result<()> {
     if is_own() {
         return Ok(());
     }
-    // As root, or as the root of a user namespace.
+    // The first attempt needs root. The second uses a new user namespace.
     for options in [&["-n"][..], &["-U", "-r", "-n"]] {
         let command = |program: &[String]| {
             let mut command = Command::new("unshare");

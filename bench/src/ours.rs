@@ -1,4 +1,4 @@
-//! `uwarp perf` as it is installed: two processes of the command.
+//! Measures with `uwarp perf` as users run it, in two processes of the command.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::process::{self, Pinning, Running, Side};
 use crate::sample::Sample;
 
-/// The command, and the options of all its calls.
+/// Path of the command, and options for all its calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Uwarp {
     pub(crate) path: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Uwarp {
 }
 
 impl Uwarp {
-    /// Returns the device for kernel TCP at an address.
+    /// Returns the value of `--device` for kernel TCP at an address.
     pub(crate) fn kernel(&self, host: &str) -> String {
         match &self.congestion {
             None => format!("tcp:{host}"),
@@ -49,23 +49,23 @@ impl Uwarp {
     }
 }
 
-/// Value that is taken from the results of `uwarp perf`.
+/// Figure that is taken from the results of `uwarp perf`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
     /// Payload bytes per second.
     Bandwidth,
     /// Messages per second.
     Rate,
-    /// Median in seconds.
+    /// Median of the latency in seconds.
     Latency,
 }
 
-/// `uwarp perf` as a server. It ends on drop.
+/// A running `uwarp perf` server, which is killed on drop.
 pub(crate) struct Server {
     uwarp: Uwarp,
     crc: bool,
     addr: SocketAddr,
-    /// Device of the clients.
+    /// Value of `--device` for the clients.
     device: String,
     _running: Running,
 }
@@ -77,7 +77,7 @@ impl Server {
         Self::between(uwarp, crc, &device, &device)
     }
 
-    /// Starts a server on one device, for clients on another.
+    /// Starts a server on one device, for clients on another device.
     pub(crate) fn between(
         uwarp: &Uwarp,
         crc: bool,
@@ -97,7 +97,7 @@ impl Server {
             line.contains("Waiting for client")
                 .then(|| line.split_whitespace().last()?.parse().ok())?
         });
-        // The rest of the output is not needed, but the pipe must be emptied.
+        // The rest of the output is not needed, but the pipe must not fill up.
         std::thread::spawn(move || lines.for_each(drop));
         Ok(Server {
             uwarp: uwarp.clone(),
@@ -108,7 +108,7 @@ impl Server {
         })
     }
 
-    /// Runs one test, given by its name and options.
+    /// Runs one test of a client. `test` is its name and its options.
     pub(crate) fn measure(&self, test: &[&str], told: Told, time: Duration) -> io::Result<Sample> {
         let [name, options @ ..] = test else {
             return Err(io::Error::other("a test without a name"));
@@ -125,7 +125,7 @@ impl Server {
     }
 }
 
-/// Reads the JSON of a run.
+/// Parses the JSON results of a run.
 fn sample(results: &Value, told: Told) -> Option<Sample> {
     let row = &results["rows"][0];
     let figures = &row["figures"];
@@ -138,7 +138,7 @@ fn sample(results: &Value, told: Told) -> Option<Sample> {
     let gigabytes =
         |messages: f64| Some(messages * row["size"].as_f64()? / 1e9).filter(|count| *count > 0.0);
     let messages = row["messages"].as_f64()?;
-    // The server's processor time includes the warm-up.
+    // The processor time of the server includes the warm-up.
     let warm_up = plan["warm_up"].as_f64()? * plan["qps"].as_f64()?;
     let cpu = || {
         let client = row["cpu"].as_f64()? / gigabytes(messages)?;
@@ -167,7 +167,7 @@ mod tests {
         });
         let bandwidth = sample(&results, Told::Bandwidth).unwrap();
         assert!((bandwidth.value - 4e9).abs() < 1.0);
-        // 0.5 s for 1 GB, and 0.4 s for the 2 GB of the server.
+        // The client takes 0.5 s for 1 GB, and the server 0.4 s for 2 GB.
         assert!((bandwidth.cpu.unwrap() - 0.7).abs() < 1e-9);
         assert!((sample(&results, Told::Rate).unwrap().value - 4e3).abs() < 1e-9);
         assert!(sample(&results, Told::Latency).is_none());

@@ -1,4 +1,4 @@
-//! Child processes: pinned to a processor, and never left behind.
+//! Child processes. They can be pinned to a processor, and they end with this process.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -6,14 +6,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Processors of the two sides, if there are two.
+/// Processors on which the two sides run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pinning {
-    /// Processor of clients, and of servers.
+    /// Processor of the clients, then that of the servers. `None` leaves both to the system.
     pub(crate) processors: Option<(usize, usize)>,
 }
 
-/// One of the two sides.
+/// One of the two sides of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Client,
@@ -21,7 +21,7 @@ pub(crate) enum Side {
 }
 
 impl Pinning {
-    /// Uses the first two processors that this process may use.
+    /// Returns the first two processors that this process may use, one for each side.
     pub(crate) fn usual() -> Self {
         let allowed = std::fs::read_to_string("/proc/self/status")
             .ok()
@@ -41,7 +41,8 @@ impl Pinning {
         }
     }
 
-    /// Creates a command that runs on its side's processor and ends with this process.
+    /// Creates a command that is killed when this process ends. If `self` has processors, it runs
+    /// on that of its side.
     pub(crate) fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let Some((client, server)) = self.processors else {
             return Command::new(program);
@@ -81,17 +82,17 @@ impl Drop for Running {
     }
 }
 
-/// Returns the stdout of a command that succeeds within this time.
+/// Runs a command, which must succeed within this time. Returns its stdout.
 pub(crate) fn output(command: &mut Command, within: Duration) -> io::Result<String> {
     run(command, within).map(|(stdout, _)| stdout)
 }
 
-/// Returns the same with stderr appended.
+/// Runs a command in the same way. Returns its stdout, followed by its stderr.
 pub(crate) fn both_outputs(command: &mut Command, within: Duration) -> io::Result<String> {
     run(command, within).map(|(stdout, stderr)| stdout + &stderr)
 }
 
-/// Waits for the end of a process, at most this long.
+/// Waits for the end of a process, for at most this long.
 pub(crate) fn wait(running: &mut Running, within: Duration) -> io::Result<ExitStatus> {
     let deadline = Instant::now() + within;
     loop {
@@ -158,7 +159,8 @@ pub(crate) fn free_port() -> io::Result<u16> {
         .port())
 }
 
-/// Waits for a listener at a port, without a connection that the server would accept as its client.
+/// Waits until a port has a listener. Does not connect, because the server might accept only one
+/// client.
 pub(crate) fn wait_for_listener(port: u16) -> io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {
@@ -176,7 +178,8 @@ pub(crate) fn wait_for_listener(port: u16) -> io::Result<()> {
     ))
 }
 
-/// Returns true if `/proc/net/tcp` has a listener at the port: state 0A, the port in hexadecimal.
+/// Returns true if `/proc/net/tcp` shows a listener at the port. The state of a listener is 0A, and
+/// ports are hexadecimal.
 fn listens(table: &str, port: u16) -> bool {
     table.lines().any(|line| {
         let mut words = line.split_whitespace().skip(1);
@@ -238,7 +241,7 @@ mod tests {
         let child = Command::new("sleep").arg("600").spawn().unwrap();
         let id = child.id();
         drop(Running(child));
-        // The process was reaped, so it has no entry either.
+        // The process was also reaped, so its id has no entry or belongs to another process.
         let comm = std::fs::read_to_string(format!("/proc/{id}/comm"));
         assert!(comm.map_or(true, |comm| comm.trim() != "sleep"));
     }

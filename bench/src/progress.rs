@@ -1,20 +1,20 @@
-//! Progress: one terminal line with the current measurement, which the next one overwrites.
-//! Failures stay.
+//! Shows the current measurement in one line of the terminal, which the next one overwrites.
+//! Messages about failures stay.
 
 use std::fmt::Arguments;
 use std::io::{IsTerminal, stderr};
 
-/// Moves to the first column and erases the line.
+/// Terminal sequence that moves to the first column and erases the line.
 const AFRESH: &str = "\r\x1b[K";
 
-/// Shows the current measurement on a terminal. A file or a pipe gets nothing.
+/// Shows the current measurement on a terminal. Prints nothing to a file or a pipe.
 pub(crate) fn now(what: Arguments<'_>) {
     if stderr().is_terminal() {
         eprint!("{AFRESH}{what}");
     }
 }
 
-/// Erases the line after all measurements.
+/// Erases the line.
 pub(crate) fn over() {
     now(format_args!(""));
 }

@@ -1,8 +1,8 @@
-//! Raw TCP, written well: the performance that an application can reach without RDMA.
+//! Raw TCP in a well-written program: the performance that an application can reach without RDMA.
 //!
-//! Client and server are separate processes, as those of `uwarp perf`, on the same processors and
-//! with the same congestion control. Their work on a byte stream is the same for any [`Stream`];
-//! `smol::bare` has another one. Work on the bytes themselves is in [`work`].
+//! Client and server are separate processes. They use the same processors and the same congestion
+//! control as those of `uwarp perf`. They run over any [`Stream`]; `smol::bare` implements one
+//! besides TCP. [`work`] is the work on the bytes themselves.
 
 mod work;
 
@@ -21,33 +21,35 @@ use crate::stats::median;
 pub(crate) use work::Work;
 use work::{Sink, Source};
 
-/// Bytes of one read.
+/// Size in bytes of the buffer for reads.
 const READ: usize = 256 * 1024;
-/// Round trips between two clock reads.
+/// Number of round trips between two clock reads.
 const BATCH: usize = 64;
-/// First arguments of the processes.
+/// First argument of a server process.
 pub(crate) const SERVER: &str = "raw-server";
+/// First argument of a client process.
 pub(crate) const CLIENT: &str = "raw-client";
 
-/// Kind of a connection, which its first byte selects.
+/// Kind of a connection. The first byte of the connection selects it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// The client writes; the server reads and answers at the end. Both block.
+    /// A stream from the client. The server reads and responds at the end. Both block.
     Stream,
-    /// Messages there and back; both sides spin on a nonblocking socket.
+    /// Messages there and back. Both sides spin on a nonblocking socket.
     Spin,
-    /// The same, with both sides blocking in the read.
+    /// Messages there and back. Both sides block in the read.
     Block,
-    /// The client spins and the server blocks: its application sleeps until a message arrives.
+    /// Messages there and back. The client spins, and the server blocks like an application that
+    /// sleeps until a message arrives.
     SleepingServer,
-    /// As `Stream`, with both sides spinning on a nonblocking socket.
+    /// A stream from the client. Both sides spin on a nonblocking socket.
     SpinningStream,
-    /// As one of the two streams, with work on the bytes at both ends.
+    /// A stream with work on the bytes at both ends. Both sides spin or block.
     Working { work: Work, spins: bool },
 }
 
 impl Kind {
-    /// Indexed by the byte of each kind.
+    /// All kinds, at the index that is their first byte.
     const ALL: [Kind; 13] = [
         Kind::Stream,
         Kind::Spin,
@@ -73,12 +75,12 @@ impl Kind {
         }
     }
 
-    /// Returns true if bytes go only one way.
+    /// Returns true if bytes flow in one direction only.
     pub(crate) fn is_stream(self) -> bool {
         matches!(self, Kind::Stream | Kind::SpinningStream) || self.work().is_some()
     }
 
-    /// Returns the work on the bytes of a stream.
+    /// Returns the work on the bytes, if the kind has any.
     fn work(self) -> Option<Work> {
         match self {
             Kind::Working { work, .. } => Some(work),
@@ -86,12 +88,12 @@ impl Kind {
         }
     }
 
-    /// A stream with this work.
+    /// Creates the kind of a stream with this work.
     pub(crate) const fn working(work: Work, spins: bool) -> Self {
         Kind::Working { work, spins }
     }
 
-    /// Byte that selects the kind.
+    /// Returns the byte that selects the kind.
     pub(crate) fn octet(self) -> u8 {
         let at = Self::ALL.iter().position(|kind| *kind == self);
         at.map_or(u8::MAX, |at| at as u8)
@@ -102,7 +104,7 @@ impl Kind {
     }
 }
 
-/// The other side, in its own process. It ends on drop.
+/// A server process, which is killed on drop.
 pub(crate) struct Server {
     _running: Running,
     pub(crate) addr: SocketAddr,
@@ -116,7 +118,7 @@ impl Server {
         Self::start_at("127.0.0.1", congestion, pinning)
     }
 
-    /// Starts a server at an address of the kernel.
+    /// Starts a server at a local address of the kernel.
     pub(crate) fn start_at(
         host: &str,
         congestion: Option<&str>,
@@ -133,15 +135,15 @@ impl Server {
         })
     }
 
-    /// Measures bytes per second with writes of this size, or seconds one way with messages of this
-    /// size.
+    /// Runs a client. Returns bytes per second for writes of this size, or seconds one way for
+    /// messages of this size.
     pub(crate) fn measure(&self, kind: Kind, size: usize, time: Duration) -> io::Result<Sample> {
         let load = Load { kind, size, time };
         measure(self.addr, self.congestion.as_deref(), &self.pinning, load)
     }
 }
 
-/// Starts a server, which prints its address first.
+/// Starts a server process and reads its address, which it prints first.
 pub(crate) fn started(command: &mut Command) -> io::Result<(Running, SocketAddr)> {
     let child = command.stdout(Stdio::piped()).spawn()?;
     let mut running = Running(child);
@@ -156,7 +158,7 @@ pub(crate) fn started(command: &mut Command) -> io::Result<(Running, SocketAddr)
     Ok((running, addr))
 }
 
-/// Measures with a client on kernel TCP and any server.
+/// Measures with a client on kernel TCP. The server may be of any kind.
 pub(crate) fn measure(
     addr: SocketAddr,
     congestion: Option<&str>,
@@ -171,7 +173,7 @@ pub(crate) fn measure(
     sample(&mut command, load.time)
 }
 
-/// Reads the output of a client.
+/// Runs a client process and parses its output.
 pub(crate) fn sample(command: &mut Command, time: Duration) -> io::Result<Sample> {
     let said = process::output(command, time + Duration::from_secs(20))?;
     let said: Value = serde_json::from_str(&said)?;
@@ -181,7 +183,7 @@ pub(crate) fn sample(command: &mut Command, time: Duration) -> io::Result<Sample
     })
 }
 
-/// Runs one of this program's own processes, if the arguments request it.
+/// Runs a client or a server if the arguments of this program request one.
 pub(crate) fn is_child(args: &[String]) -> Option<io::Result<()>> {
     let congestion = |text: &String| (!text.is_empty()).then(|| text.clone());
     match args {
@@ -205,11 +207,12 @@ pub(crate) fn invalid(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, what)
 }
 
-/// A byte stream between two processes.
+/// A byte stream to another process.
 pub(crate) trait Stream: Read + Write {
-    /// Makes reads spin: they return [`ErrorKind::WouldBlock`] or poll themselves.
+    /// Selects whether reads spin. Then they return [`ErrorKind::WouldBlock`], or poll by
+    /// themselves.
     fn spin(&mut self, spins: bool) -> io::Result<()>;
-    /// Ends writing.
+    /// Ends the sending direction.
     fn finish(&mut self) -> io::Result<()>;
 }
 
@@ -223,7 +226,7 @@ impl Stream for TcpStream {
     }
 }
 
-/// Work of a client on its stream.
+/// Work of a client on its stream: the kind, the size of writes or messages, and the time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Load {
     pub(crate) kind: Kind,
@@ -266,12 +269,13 @@ impl Load {
         Ok(())
     }
 
-    /// Returns bytes per second, and seconds of processor time of both sides per 10^9 bytes.
+    /// Runs a stream. Returns bytes per second, and the processor time of both sides in seconds per
+    /// 10^9 bytes.
     fn stream(&self, stream: &mut impl Stream) -> io::Result<(f64, Option<f64>)> {
         stream.spin(self.kind.spins(Side::Client))?;
         let mut source = Source::new(self.kind.work(), self.size);
         let mut all = 0_u64;
-        // Writes between two clock reads: 1 MiB, but at most 64 writes.
+        // Number of writes between two clock reads: 1 MiB together, but at most 64 writes.
         let batch = ((1 << 20) / self.size.max(1)).clamp(1, 64);
         let mut write = |stream: &mut dyn Stream, time| {
             let began = Instant::now();
@@ -285,7 +289,7 @@ impl Load {
             all += sent;
             io::Result::Ok((sent, began))
         };
-        // Not measured, because windows and buffers grow first.
+        // The first tenth is not measured, because windows and buffers must grow first.
         write(stream, self.time / 10)?;
         let before = processor_time();
         let (sent, began) = write(stream, self.time)?;
@@ -302,12 +306,12 @@ impl Load {
         }
         let gigabytes = |octets: u64| octets as f64 / 1e9;
         let ours = (processor_time() - before) / gigabytes(sent);
-        // The server's time includes the warm-up.
+        // The server's processor time includes the warm-up.
         let theirs = u64::from_le_bytes(answer) as f64 / 1e9 / gigabytes(all);
         Ok((sent as f64 / took, Some(ours + theirs)))
     }
 
-    /// Half a round trip in seconds: the median of batches.
+    /// Runs a ping-pong. Returns half a round trip in seconds, as the median of batches.
     fn ping_pong(&self, stream: &mut impl Stream) -> io::Result<f64> {
         stream.spin(self.kind.spins(Side::Client))?;
         let mut octets = vec![0; self.size];
@@ -328,7 +332,7 @@ impl Load {
     }
 }
 
-/// Processor time of this process in seconds.
+/// Returns the processor time of this process in seconds.
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -342,7 +346,7 @@ fn prepare(stream: &TcpStream, congestion: Option<&str>) -> io::Result<()> {
     Ok(())
 }
 
-/// Fills `octets`. Retries on a nonblocking socket.
+/// Fills `octets`. Retries while a nonblocking socket has no bytes.
 fn read(stream: &mut impl Stream, octets: &mut [u8]) -> io::Result<()> {
     let mut at = 0;
     while at < octets.len() {
@@ -354,7 +358,7 @@ fn read(stream: &mut impl Stream, octets: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes all of `octets` in the same way.
+/// Writes all of `octets`. Retries while a nonblocking socket has no room.
 fn write_all(stream: &mut (impl Stream + ?Sized), octets: &[u8]) -> io::Result<()> {
     let mut at = 0;
     while at < octets.len() {
@@ -366,7 +370,7 @@ fn write_all(stream: &mut (impl Stream + ?Sized), octets: &[u8]) -> io::Result<(
     Ok(())
 }
 
-/// Repeats `act` until it does not return `WouldBlock`.
+/// Repeats `act` while it returns `WouldBlock` or is interrupted.
 fn again(mut act: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match act() {
@@ -377,7 +381,7 @@ fn again(mut act: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// Runs the other side: prints its address, and serves one connection after another.
+/// Runs a server: prints its address, and serves one connection after another.
 fn serve(host: &str, congestion: Option<&str>) -> io::Result<()> {
     let listener = TcpListener::bind((host, 0))?;
     println!("{}", listener.local_addr()?);
@@ -393,7 +397,7 @@ fn serve(host: &str, congestion: Option<&str>) -> io::Result<()> {
     }
 }
 
-/// Answers one client.
+/// Serves one client.
 pub(crate) fn serve_one(stream: &mut impl Stream) -> io::Result<()> {
     let mut head = [0; 9];
     stream.read_exact(&mut head)?;
@@ -411,7 +415,8 @@ pub(crate) fn serve_one(stream: &mut impl Stream) -> io::Result<()> {
     }
 }
 
-/// Reads to the end. Answers with the processor time, and with the CRC if there is a sink.
+/// Reads until the end of the stream. Responds with the processor time, and with the CRC if there
+/// is a sink.
 fn drain(stream: &mut impl Stream, mut sink: Option<Sink>) -> io::Result<()> {
     let mut octets = vec![0; READ];
     let before = processor_time();

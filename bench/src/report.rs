@@ -1,4 +1,4 @@
-//! Tables in Markdown.
+//! Formats the report as Markdown tables.
 
 use std::fmt::Write as _;
 
@@ -46,14 +46,15 @@ fn row(target: &Target, measured: &Measured) -> Option<Row> {
             measured.cpu_ratios(samples, raw)?,
             format!("processor time per GB of {raw}"),
         ),
-        // The ratio to the unit, so that the row also has medians by distance.
+        // The ratio to the unit is the value itself. As a ratio, its row also has medians by
+        // distance.
         Measure::Value => (Ratios::to(samples, |_, _| scale), unit.to_owned()),
     };
     Some(Row::of_ratios(name, with, target.bound, &ratios, ""))
 }
 
-/// Adds the targets against other programs: faster than each at every size, and much faster than
-/// two of them at 64 KiB.
+/// Returns the rows of targets against other programs. uwarp must be faster than each at every
+/// size, and much faster than two of them at 64 KiB.
 fn peer_rows(swept: &Swept) -> Vec<Row> {
     let mut rows = Vec::new();
     for pair in PAIRS {
@@ -81,7 +82,7 @@ fn peer_rows(swept: &Swept) -> Vec<Row> {
     rows
 }
 
-/// Formats a range, such as `8 B to 1 MiB`.
+/// Formats the range of sizes, such as `8 B to 1 MiB`.
 fn told_sizes(sizes: &[usize]) -> String {
     match sizes {
         [] => String::new(),
@@ -131,7 +132,7 @@ fn peer_row(swept: &Swept, pair: Pair, test: Test) -> Row {
     }
 }
 
-/// Formats all figures.
+/// Formats the tables of all figures.
 pub(crate) fn tables(measured: &Measured) -> String {
     let mut text = String::new();
     for (section, title) in Section::ALL {
@@ -203,7 +204,7 @@ fn line(
     let _ = writeln!(text, " {} |", figure.command());
 }
 
-/// Formats the comparison with other programs.
+/// Formats the tables of the comparison with other programs.
 pub(crate) fn peers(swept: &Swept) -> String {
     let mut text = String::new();
     for pair in PAIRS {
@@ -273,7 +274,7 @@ mod tests {
     use crate::figures;
     use crate::sweep::Cell;
 
-    /// Two rounds in which raw figures are 1 and uwarp's are 2.
+    /// Creates results of two rounds, in which raw figures are 1 and uwarp's are 2.
     fn measured() -> Measured {
         let samples = |figure: &Figure| {
             let (_, scale) = figure.unit();

@@ -34,7 +34,8 @@ impl Measured {
             .map(|(_, samples)| samples.as_slice())
     }
 
-    /// Returns the divisor of other figures, for a round and one of its samples.
+    /// Returns a function for the divisor of a figure. Its arguments are the round and the sample
+    /// to divide.
     pub(crate) fn base(&self, base: Base) -> Option<impl Fn(usize, &Sample) -> f64> {
         let all: Option<Vec<_>> = base
             .names()
@@ -48,7 +49,7 @@ impl Measured {
         })
     }
 
-    /// Returns the ratios of processor time to that of a raw figure.
+    /// Returns the ratios of these processor times to those of a raw figure.
     pub(crate) fn cpu_ratios(&self, samples: &[Sample], raw: &str) -> Option<Ratios> {
         Some(Ratios::of(&cpu(samples), &cpu(self.raw(raw)?)))
     }
@@ -58,7 +59,7 @@ pub(crate) fn values(samples: &[Sample]) -> Vec<f64> {
     samples.iter().map(|sample| sample.value).collect()
 }
 
-/// Samples of processor time.
+/// Returns the processor times of these samples as samples.
 pub(crate) fn cpu(samples: &[Sample]) -> Vec<Sample> {
     let of = |sample: &Sample| Sample {
         value: sample.cpu.unwrap_or(f64::NAN),
@@ -67,12 +68,12 @@ pub(crate) fn cpu(samples: &[Sample]) -> Vec<Sample> {
     samples.iter().map(of).collect()
 }
 
-/// Servers for all rounds.
+/// Servers that run during all rounds.
 struct Servers {
     raw: raw::Server,
     crc: ours::Server,
     no_crc: ours::Server,
-    /// The first two again, free to run on any processor.
+    /// Another raw server and another uwarp server with CRC. Both may run on any processor.
     free: (raw::Server, ours::Server),
 }
 
@@ -181,8 +182,8 @@ mod tests {
         values.iter().map(of).collect()
     }
 
-    /// Two rounds of raw writes, blocking and spinning, of raw TCP with work on its bytes, and of
-    /// uwarp's first figure.
+    /// Creates results of two rounds: raw writes, blocking and spinning, raw TCP with work on its
+    /// bytes, and uwarp's first figure.
     fn measured() -> Measured {
         let raw = [
             [6.0, 3.0],

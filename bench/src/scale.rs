@@ -1,8 +1,8 @@
-//! Scaling with the number of connections, active connections and regions.
+//! Measures scaling with the number of connections, active connections and regions.
 //!
-//! Each number of connections has its own pair of processes, which this command starts from itself.
-//! All pairs exist during the measurement, and take turns. On one side of a pair all connections
-//! complete to one CQ, which is the hard case.
+//! For each number of connections there is a pair of processes, which this command starts from
+//! itself. All pairs exist during the measurement and take turns. On each side of a pair, all
+//! connections complete to one CQ, which is the hard case.
 
 mod figures;
 mod limit;
@@ -37,11 +37,12 @@ use pair::{Carrier, Pair, Role, Shape};
 use report::{Line, Part, Target};
 use validation::{Regions, Which};
 
-/// Bytes of each socket buffer, to measure the other memory of a connection in user space.
+/// Size in bytes of each socket buffer when the other memory of a connection in user space is
+/// measured.
 const SMALL_BUFFER: usize = 4096;
-/// Descriptors of a process besides connections, with some to spare.
+/// Number of descriptors that a process needs besides its connections, with a reserve.
 const BESIDES: usize = 100;
-/// Most memory of a connection, in KiB.
+/// Target for the memory of a connection in KiB.
 const MOST_KIB: f64 = 12.0;
 
 /// Options.
@@ -87,12 +88,12 @@ struct Options {
     buffer: Option<usize>,
 }
 
-/// Measures if the arguments of the program request it.
+/// Runs this benchmark if the program's first argument is its name.
 pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     (args.get(1)? == "scale").then(|| run(&Options::parse_from(&args[1..])))
 }
 
-/// Runs the role of this process.
+/// Runs the role of this process: the benchmark itself, or one side of a pair.
 fn run(options: &Options) -> io::Result<()> {
     let conns = options.conns.iter().max().copied().unwrap_or(1);
     let needed = conns + BESIDES;
@@ -150,8 +151,8 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Returns the numbers to measure. On a link in memory both ends are in one process, which has
-    /// fewer descriptors.
+    /// Returns the numbers to measure. With an in-memory link both ends are in one process, so its
+    /// descriptors limit the number of connections.
     fn numbers(&self, carrier: Carrier) -> Numbers {
         let fit = |&conns: &usize| match carrier {
             Carrier::Kernel => conns,
@@ -188,8 +189,7 @@ fn compare(options: &Options) -> io::Result<()> {
     }
 }
 
-/// Measures all figures of one carrier, and the memory of its connections. Its processes end
-/// afterwards.
+/// Measures all figures of one carrier, and the memory of its connections. Then ends the processes.
 fn over(carrier: Carrier, options: &Options, processors: &Processors) -> io::Result<(Part, Part)> {
     let wanted = |figure: &Figure| options.wants(&figure.name);
     let numbers = options.numbers(carrier);
@@ -221,7 +221,7 @@ fn over(carrier: Carrier, options: &Options, processors: &Processors) -> io::Res
         true => memories(carrier, &mut pairs)?,
         false => Vec::new(),
     };
-    // Only the pairs that carry data are needed below.
+    // The pair with small buffers was needed only for its memory.
     pairs.remove(&small);
     for round in 1..=options.rounds {
         for (figure, samples) in &mut figures {
@@ -245,8 +245,8 @@ fn over(carrier: Carrier, options: &Options, processors: &Processors) -> io::Res
     Ok((report::part(carrier, &figures), memory))
 }
 
-/// Measures the memory of idle connections. Each pair is asked before its first use, and after each
-/// of its connections has carried data.
+/// Measures the memory of idle connections. Each pair is measured before its first use, and again
+/// after each of its connections has carried data.
 fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<Vec<Line>> {
     let mut lines = Vec::new();
     let most = pairs.keys().map(|shape| shape.conns).max();
@@ -263,7 +263,7 @@ fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<V
         pair.measure("touch")?;
         let used = pair.memory()?;
         let buffers = 2.0 * shape.buffer.unwrap_or(0) as f64;
-        // Connections in user space count only if the size of their buffers is known.
+        // A connection in user space is judged only if the size of its buffers is known.
         let judged = match carrier {
             Carrier::Kernel => Some(shape.conns) == most,
             Carrier::Smol => shape.buffer.is_some(),
@@ -304,7 +304,7 @@ fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<V
     Ok(lines)
 }
 
-/// Measures validation and registration, in this process.
+/// Measures the validation and the registration of regions in this process.
 fn of_regions(options: &Options) -> io::Result<Part> {
     let mut lines = Vec::new();
     if options.wants("validation") {
@@ -363,7 +363,7 @@ fn validations(options: &Options) -> io::Result<Vec<Line>> {
     Ok(lines.collect())
 }
 
-/// Values by number, compared with those of the first number.
+/// Returns rows of values, one for each number. They are compared with those of the first number.
 fn series(
     what: &str,
     unit: &'static str,

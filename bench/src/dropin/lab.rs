@@ -37,7 +37,7 @@ impl Lab {
     }
 
     pub(super) fn measure(&mut self, of: &Of) -> io::Result<Sample> {
-        // Latencies need fewer messages, and bandwidths need time to grow the windows.
+        // Latencies need fewer messages. Bandwidths need time for the windows to grow.
         let (time, short) = (self.time, self.time / 2);
         let value = match of {
             Of::Raw { kind, pinned } => {

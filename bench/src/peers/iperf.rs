@@ -1,4 +1,5 @@
-//! iperf3: one stream with writes of one size. It measures for whole seconds.
+//! Measures with iperf3, which uses one stream and writes of one size. It only measures for whole
+//! seconds.
 
 use std::io;
 
@@ -30,7 +31,7 @@ pub(super) fn measure(peers: &Peers, size: usize) -> io::Result<f64> {
     parse(&said).ok_or_else(|| strange(PROGRAM, &said))
 }
 
-/// Bytes per second at the receiver.
+/// Parses the bytes per second at the receiver.
 fn parse(said: &str) -> Option<f64> {
     let said: Value = serde_json::from_str(said).ok()?;
     Some(said["end"]["sum_received"]["bits_per_second"].as_f64()? / 8.0)

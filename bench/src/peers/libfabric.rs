@@ -1,4 +1,4 @@
-//! `fi_pingpong -p tcp` of libfabric.
+//! Measures with `fi_pingpong -p tcp` of libfabric.
 
 use std::io;
 
@@ -26,7 +26,7 @@ pub(super) fn measure(peers: &Peers, size: usize, count: u64) -> io::Result<f64>
     Ok(micros / 1e6)
 }
 
-/// Microseconds of a message one way, from a column of its table.
+/// Parses the microseconds of a message one way, from a column of the table.
 fn parse(said: &str) -> Option<f64> {
     let mut lines = said.lines().skip_while(|line| !line.starts_with("bytes"));
     let at = lines

@@ -1,4 +1,4 @@
-//! Other programs that move data over TCP, if they are installed.
+//! Other programs that move data over TCP. They are measured if they are installed.
 
 mod iperf;
 mod libfabric;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::process::{self, Pinning, Running, Side};
 
-/// A program.
+/// A program with its own tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Program {
     Ucx,
@@ -29,7 +29,7 @@ impl Program {
         Program::Iperf,
     ];
 
-    /// The command, and its Debian package.
+    /// Returns the name of the command and its Debian package.
     pub(crate) fn names(self) -> (&'static str, &'static str) {
         match self {
             Program::Ucx => ("ucx_perftest", "ucx-utils"),
@@ -43,13 +43,13 @@ impl Program {
         process::installed(self.names().0)
     }
 
-    /// Version of its Debian package; `None` if it is not installed from Debian.
+    /// Returns the version of its Debian package, or `None` if the package is not installed.
     pub(crate) fn version(self) -> Option<String> {
         version(self.names().1)
     }
 }
 
-/// Version of a Debian package; `None` if it is not installed.
+/// Returns the version of a Debian package, or `None` if it is not installed.
 pub(crate) fn version(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
     query.args(["-W", "-f", "${Version}", package]);
@@ -58,12 +58,12 @@ pub(crate) fn version(package: &str) -> Option<String> {
         .filter(|version| !version.is_empty())
 }
 
-/// Installs the missing programs from Debian, as root.
+/// Installs the missing programs from Debian packages. This needs root.
 pub(crate) fn install() -> io::Result<()> {
     install_packages(&Program::ALL.map(Program::names))
 }
 
-/// Installs missing programs, given with their packages.
+/// Installs the missing ones of these programs, which are given with their packages.
 pub(crate) fn install_packages(programs: &[(&str, &str)]) -> io::Result<()> {
     let missing: Vec<&str> = programs
         .iter()
@@ -89,26 +89,27 @@ pub(crate) fn install_packages(programs: &[(&str, &str)]) -> io::Result<()> {
 /// A test of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Test {
-    /// `ucp_put_bw`; bytes per second.
+    /// `ucp_put_bw` of UCX. Its value is bytes per second.
     UcxPut,
-    /// `ucp_get`; bytes per second.
+    /// `ucp_get` of UCX. Its value is bytes per second.
     UcxGet,
-    /// `tag_bw`; bytes per second.
+    /// `tag_bw` of UCX. Its value is bytes per second.
     UcxTag,
-    /// The first three with larger segments, and with several Gets outstanding, which is faster
-    /// than the defaults.
+    /// `ucp_put_bw` with larger segments, which is faster than the default.
     UcxPutTuned,
+    /// `ucp_get` with several Gets outstanding, which is faster than the default.
     UcxGetTuned,
+    /// `tag_bw` with larger segments, which is faster than the default.
     UcxTagTuned,
-    /// `tag_lat`; seconds one way.
+    /// `tag_lat` of UCX. Its value is seconds one way.
     UcxTagLatency,
-    /// `fi_pingpong -p tcp`; seconds one way.
+    /// `fi_pingpong -p tcp` of libfabric. Its value is seconds one way.
     Pingpong,
-    /// `tcp_bw`; bytes per second.
+    /// `tcp_bw` of qperf. Its value is bytes per second.
     QperfBandwidth,
-    /// `tcp_lat`; seconds one way.
+    /// `tcp_lat` of qperf. Its value is seconds one way.
     QperfLatency,
-    /// `iperf3`; bytes per second.
+    /// iperf3. Its value is bytes per second.
     Iperf,
 }
 
@@ -128,7 +129,7 @@ impl Test {
         }
     }
 
-    /// Name in tables.
+    /// Returns the name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Test::UcxPut => "UCX `ucp_put_bw`",
@@ -146,10 +147,11 @@ impl Test {
     }
 }
 
-/// The programs, and the rates of their tests.
+/// Runs the programs, and keeps the rates of their tests.
 pub(crate) struct Peers {
     pinning: Pinning,
-    /// Messages per second of each test and size, because most programs need a count.
+    /// Messages per second of each test and size, from which the number of messages is derived.
+    /// Most programs need this number.
     rates: HashMap<(Test, usize), f64>,
 }
 
@@ -161,8 +163,8 @@ impl Peers {
         }
     }
 
-    /// Takes one measurement of about this time. The first of its kind finds the number of
-    /// messages.
+    /// Takes one measurement of about this time. The first one of its kind also determines the
+    /// number of messages.
     pub(crate) fn measure(&mut self, test: Test, size: usize, time: Duration) -> io::Result<f64> {
         if !test.program().is_installed() {
             let (command, package) = test.program().names();
@@ -184,7 +186,8 @@ impl Peers {
                 let count = 500.0;
                 let value = self.count(test, size, 500)?;
                 let rate = rate(test, size, value);
-                // Once more, because the first few hundred messages are slow.
+                // Repeats the measurement with more messages, because the first few hundred are
+                // slow.
                 let count = (rate * 0.05).clamp(count, 1e6);
                 let value = self.count(test, size, count as u64)?;
                 let rate = self::rate(test, size, value);
@@ -208,7 +211,7 @@ impl Peers {
         self.serve_with(port, program, args, &[])
     }
 
-    /// The same, with more environment variables.
+    /// Starts a server with more environment variables, and waits until it listens.
     fn serve_with(
         &self,
         port: u16,
@@ -231,7 +234,7 @@ impl Peers {
         Ok(running)
     }
 
-    /// Returns the output of a client.
+    /// Runs a client and returns its output.
     fn client(&self, program: &str, args: &[String]) -> io::Result<String> {
         self.client_with(program, args, &[])
     }
@@ -248,10 +251,10 @@ impl Peers {
     }
 }
 
-/// Messages per second, from the value of a test.
+/// Returns the messages per second, from the value of a test.
 fn rate(test: Test, size: usize, value: f64) -> f64 {
     match test {
-        // The value is one way; a message takes both.
+        // The value is the time one way, and a message takes both ways.
         Test::UcxTagLatency | Test::Pingpong | Test::QperfLatency => 0.5 / value.max(1e-9),
         _ => value / size.max(1) as f64,
     }

@@ -1,4 +1,4 @@
-//! qperf over TCP. It measures for whole seconds.
+//! Measures with qperf over TCP. It only measures for whole seconds.
 
 use std::io;
 
@@ -22,7 +22,7 @@ pub(super) fn measure(peers: &Peers, test: Test, size: usize) -> io::Result<f64>
     parse(&said, key).ok_or_else(|| strange(PROGRAM, &said))
 }
 
-/// A value in bytes per second, or in seconds.
+/// Parses the value of `key` in bytes per second, or in seconds.
 fn parse(said: &str, key: &str) -> Option<f64> {
     said.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;

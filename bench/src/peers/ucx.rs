@@ -1,4 +1,4 @@
-//! `ucx_perftest` of UCX, over its tcp transport.
+//! Measures with `ucx_perftest` of UCX over its tcp transport.
 
 use std::io;
 
@@ -7,27 +7,27 @@ use crate::process;
 
 const PROGRAM: &str = "ucx_perftest";
 
-/// Permits only TCP over the loopback device.
+/// Environment that restricts UCX to TCP over the loopback device.
 pub(super) const ENVIRONMENT: [(&str, &str); 3] = [
     ("UCX_TLS", "tcp"),
     ("UCX_NET_DEVICES", "lo"),
     ("UCX_WARN_UNUSED_ENV_VARS", "n"),
 ];
 
-/// Names and values.
+/// Names and values of environment variables.
 pub(super) type Environment = &'static [(&'static str, &'static str)];
 
-/// Fastest of several settings at 64 KiB. The default segments have 8 KiB.
+/// The fastest of several settings for 64 KiB. By default segments have 8 KiB.
 const LARGE_SEGMENTS: Environment = &[
     ("UCX_TCP_TX_SEG_SIZE", "256k"),
     ("UCX_TCP_RX_SEG_SIZE", "256k"),
 ];
 
-/// Environment and arguments that a test adds.
+/// Returns the environment and the arguments to add for a test.
 fn tuning(test: Test) -> (Environment, &'static [&'static str]) {
     match test {
         Test::UcxPutTuned | Test::UcxTagTuned => (LARGE_SEGMENTS, &[]),
-        // The default is one Get at a time.
+        // By default only one Get is outstanding.
         Test::UcxGetTuned => (LARGE_SEGMENTS, &["-O", "16"]),
         _ => (&[], &[]),
     }
@@ -40,7 +40,7 @@ pub(super) fn measure(peers: &Peers, test: Test, size: usize, count: u64) -> io:
         Test::UcxTag | Test::UcxTagTuned => "tag_bw",
         _ => "tag_lat",
     };
-    // A server accepts only one client.
+    // Each server accepts only one client.
     let port = process::free_port()?;
     let port_of = ["-p".to_owned(), port.to_string()];
     let (environment, more) = tuning(test);
@@ -58,16 +58,16 @@ pub(super) fn measure(peers: &Peers, test: Test, size: usize, count: u64) -> io:
     })
 }
 
-/// A row of its table.
+/// The row of results.
 #[derive(PartialEq, Debug)]
 struct Row {
-    /// Median in microseconds.
+    /// Median of the latency in microseconds.
     median: f64,
-    /// Messages per second, from the first to the last.
+    /// Average rate of the whole run, in messages per second.
     rate: f64,
 }
 
-/// Parses its CSV: a line of names, and a line of numbers.
+/// Parses the CSV output: a line of names, and a line of numbers.
 fn parse(said: &str) -> Option<Row> {
     let mut lines = said
         .lines()

@@ -1,27 +1,27 @@
-//! Work that iWARP must do besides moving bytes, with and without the CRC. A raw stream that does
-//! only this is a bound for its bandwidth.
+//! Work that iWARP requires besides moving bytes, with and without the CRC. The bandwidth of a raw
+//! stream with only this work is an upper bound.
 //!
 //! With the CRC, the sender computes the CRC of the written bytes. The receiver computes the CRC of
-//! the received bytes, and only then copies them to their place, which is one copy. For a Read the
-//! sender first copies into staging, because the FPDU of a Read Response must keep its CRC even if
-//! the program writes to the memory meanwhile.
+//! the received bytes and then copies them to their place, which is one copy. For a Read, the
+//! sender first copies the bytes into staging. The FPDU of a Read Response must keep its CRC even
+//! if the program writes to the memory in the meantime.
 
 use std::io;
 
 use uwarp_mpa::Crc32c;
 
-/// Bytes of staging.
+/// Size of the staging buffer in bytes.
 const STAGING: usize = 256 * 1024;
-/// Bytes copied into staging before their CRC is computed, so that they are still in the
-/// first-level cache.
+/// Number of bytes that are copied into staging before their CRC is computed. They are then still
+/// in the first-level cache.
 const STEP: usize = 8192;
 
-/// Work at both ends, besides the receiver's copy into place.
+/// Work at both ends, in addition to the receiver's copy into place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Work {
-    /// The sender copies into staging.
+    /// True if the sender copies into staging.
     pub(crate) staged: bool,
-    /// Both ends compute the CRC.
+    /// True if both ends compute the CRC.
     pub(crate) crc: bool,
 }
 
@@ -38,7 +38,7 @@ impl Work {
     }
 }
 
-/// The end that writes the same message repeatedly.
+/// The sending end, which sends the same message repeatedly.
 pub(super) struct Source {
     work: Option<Work>,
     message: Vec<u8>,
@@ -87,23 +87,23 @@ impl Source {
         Ok(())
     }
 
-    /// CRC of all messages, if it is computed.
+    /// Returns the CRC of all messages, if it is computed.
     pub(super) fn crc(&self) -> Option<u32> {
         self.work?.crc.then(|| self.crc.finish())
     }
 }
 
-/// The end that reads and places.
+/// The receiving end, which places the bytes.
 pub(super) struct Sink {
     work: Work,
     crc: Crc32c,
-    /// Room for one message, as in `uwarp perf`.
+    /// Memory for one message, as in `uwarp perf`.
     place: Vec<u8>,
     at: usize,
 }
 
 impl Sink {
-    /// Returns `None` if bytes are only read.
+    /// Creates a sink, or returns `None` if there is no work and bytes are only read.
     pub(super) fn new(work: Option<Work>, size: usize) -> Option<Self> {
         work.map(|work| Sink {
             work,
@@ -113,7 +113,7 @@ impl Sink {
         })
     }
 
-    /// Computes the CRC first, then copies.
+    /// Computes the CRC of the bytes first, then copies them into place.
     pub(super) fn take(&mut self, octets: &[u8]) {
         if self.work.crc {
             self.crc.update(octets);
@@ -130,7 +130,7 @@ impl Sink {
         std::hint::black_box(&mut self.place);
     }
 
-    /// CRC of all received bytes, if it is computed.
+    /// Returns the CRC of all received bytes, if it is computed.
     pub(super) fn crc(&self) -> Option<u32> {
         self.work.crc.then(|| self.crc.finish())
     }

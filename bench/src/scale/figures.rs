@@ -3,21 +3,21 @@
 use super::pair::{Carrier, Shape};
 use crate::targets::Bound;
 
-/// One figure.
+/// A figure, and the pair of processes that it needs.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Figure {
     pub(super) name: String,
     pub(super) unit: &'static str,
     pub(super) shape: Shape,
-    /// Command for the client of the pair.
+    /// Command line for the client of the pair.
     pub(super) ask: String,
-    /// Name of the first figure in its group, with which it is compared.
+    /// Name of the figure with which it is compared: the first one in its group.
     pub(super) base: Option<String>,
-    /// Target of the ratio to the base.
+    /// Target for the ratio to the base.
     pub(super) bound: Option<Bound>,
 }
 
-/// Numbers of connections and regions.
+/// Numbers of connections and regions to measure, and the time of a measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     pub(super) conns: Vec<usize>,
@@ -25,11 +25,11 @@ pub(super) struct Numbers {
     pub(super) seconds: f64,
 }
 
-/// Figures of one kind. All others are compared with the first one.
+/// A group of figures. All are compared with the first one.
 struct Group<'a> {
     kind: &'a str,
     unit: &'static str,
-    /// Only for the last figure.
+    /// Target of the last figure in the group.
     bound: Option<Bound>,
 }
 
@@ -97,7 +97,8 @@ fn one_active(all: &mut Vec<Figure>, carrier: Carrier, numbers: &Numbers) {
     }
 }
 
-/// 16 active connections of a thousand, and all of them: uwarp, and with kernel TCP also raw.
+/// Adds figures with 16 active connections of a thousand and with all of them active. They are
+/// measured for uwarp and, with kernel TCP, also for raw TCP.
 fn many_active(all: &mut Vec<Figure>, carrier: Carrier, numbers: &Numbers) {
     let Numbers { conns, seconds, .. } = numbers;
     let Some(conns) = conns.iter().copied().filter(|conns| *conns >= 1000).min() else {
@@ -130,8 +131,9 @@ fn many_active(all: &mut Vec<Figure>, carrier: Carrier, numbers: &Numbers) {
     }
 }
 
-/// End to end, including cache misses of the written memory. The target applies only to validation,
-/// which is measured separately.
+/// Adds figures with many regions. They are measured from end to end, including cache misses of the
+/// written memory. So they have no target; the target is for validation, which is measured
+/// separately.
 fn regions(all: &mut Vec<Figure>, numbers: &Numbers) {
     let Numbers {
         regions, seconds, ..

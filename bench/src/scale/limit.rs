@@ -1,11 +1,11 @@
-//! Limit of a process's descriptors.
+//! The limit of open descriptors of a process.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Number of these connections that fit into one process with both ends of each, and `besides` more
-/// descriptors: all of them, or a multiple of 100.
+/// Returns how many connections fit into one process that has both ends of each and `besides` more
+/// descriptors. This is `conns` or a multiple of 100.
 pub(super) fn both_ends(conns: usize, besides: usize) -> usize {
     if raise_to(2 * conns + besides).is_ok() {
         return conns;
@@ -23,7 +23,7 @@ fn fitting(conns: usize, besides: usize, maximum: usize) -> usize {
     conns.min(if most >= 100 { most - most % 100 } else { most })
 }
 
-/// Raises the limit of descriptors in this process and its children.
+/// Raises the limit of descriptors for this process and its children.
 pub(super) fn raise_to(needed: usize) -> io::Result<()> {
     let needed = needed as u64;
     let limit = getrlimit(Resource::Nofile);
@@ -35,7 +35,7 @@ pub(super) fn raise_to(needed: usize) -> io::Result<()> {
         current: Some(needed),
         maximum: match enough(limit.maximum) {
             true => limit.maximum,
-            // Root may raise it.
+            // Root may raise the maximum as well.
             false => Some(needed),
         },
     };

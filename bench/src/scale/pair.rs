@@ -1,4 +1,4 @@
-//! Connected processes, which are controlled by lines of text.
+//! Pairs of connected processes, which are controlled by lines of text.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use crate::process::{Pinning, Running, Side};
 /// Carrier of the connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub(super) enum Carrier {
-    /// Kernel TCP over the loopback device, in two processes.
+    /// Kernel TCP over the loopback device, with two processes.
     Kernel,
-    /// TCP in user space on a link in memory, with both ends in one process.
+    /// TCP in user space on an in-memory link, with both ends in one process.
     Smol,
 }
 
 impl Carrier {
     pub(super) const ALL: [Carrier; 2] = [Carrier::Kernel, Carrier::Smol];
 
-    /// Name in tables.
+    /// Returns the name in tables.
     pub(super) fn told(self) -> &'static str {
         match self {
             Carrier::Kernel => "kernel TCP",
@@ -33,15 +33,15 @@ impl Carrier {
 /// Role of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Role {
-    /// One side of a pair.
+    /// The side of a pair that responds.
     Server,
-    /// The other side, which measures.
+    /// The side of a pair that measures.
     Client,
-    /// Both sides, over a link in memory.
+    /// Both sides, over an in-memory link.
     Both,
-    /// One side of a pair on raw TCP.
+    /// The side of a raw TCP pair that responds.
     RawServer,
-    /// The other side of a pair on raw TCP.
+    /// The side of a raw TCP pair that measures.
     RawClient,
 }
 
@@ -57,14 +57,14 @@ impl Role {
     }
 }
 
-/// Parameters of a pair.
+/// Parameters with which a pair is started.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Shape {
     pub(super) conns: usize,
     pub(super) regions: usize,
-    /// Bytes of each socket buffer in user space; `None` for the default.
+    /// Size in bytes of each socket buffer in user space; `None` for the default.
     pub(super) buffer: Option<usize>,
-    /// Raw TCP without uwarp.
+    /// True for raw TCP without uwarp.
     pub(super) raw: bool,
 }
 
@@ -95,7 +95,7 @@ impl Shape {
     }
 }
 
-/// A process.
+/// A process that executes commands.
 struct Peer {
     _child: Running,
     stdin: ChildStdin,
@@ -114,7 +114,7 @@ impl Peer {
             Role::Client | Role::RawClient | Role::Both => Side::Client,
         };
         let pinning = match role {
-            // Not pinned, because it has the threads of both sides.
+            // A process with both sides is not pinned, because each side has its own threads.
             Role::Both => Pinning { processors: None },
             _ => Pinning::usual(),
         };
@@ -164,12 +164,12 @@ impl Peer {
     }
 }
 
-/// Two connected sides.
+/// Two connected sides, in two processes or in one.
 pub(super) struct Pair {
     /// `None` if one process has both sides.
     server: Option<Peer>,
     client: Peer,
-    /// Kernel memory of one side of a connection, in bytes.
+    /// Kernel memory of one side of a connection in bytes.
     pub(super) kernel: f64,
 }
 
@@ -199,7 +199,7 @@ impl Pair {
         })
     }
 
-    /// Runs a command of the client while the server polls.
+    /// Runs a command of the client while the server polls. Returns the client's result.
     pub(super) fn measure(&mut self, ask: &str) -> io::Result<f64> {
         if let Some(server) = &mut self.server {
             server.say("spin")?;
@@ -207,7 +207,8 @@ impl Pair {
         self.client.ask(ask)
     }
 
-    /// Process memory of one side of a connection, in bytes: the client's, and the server's.
+    /// Returns the process memory of one side of a connection in bytes: the client's, then the
+    /// server's.
     pub(super) fn memory(&mut self) -> io::Result<[f64; 2]> {
         let client = self.client.ask("memory")?;
         match &mut self.server {

@@ -1,9 +1,10 @@
-//! Raw TCP with the same connections, which shows the kernel's own cost of more active ones.
+//! Raw TCP with the same number of connections, which shows the kernel's own cost of more active
+//! ones.
 //!
-//! One thread writes to its connections in turn, as many bytes as uwarp's FPDUs have. The other
-//! side polls all of them by epoll without sleeping, as uwarp's servers poll, and reads the
-//! available bytes. A separate control connection announces at the end how many bytes were written.
-//! The answer on it shows that all were read.
+//! One thread writes to its connections in turn, with as many bytes as uwarp's FPDUs have. The
+//! other side polls all connections with epoll and does not sleep, as uwarp's servers do, and reads
+//! the available bytes. At the end, a control connection announces how many bytes were written. The
+//! response on it shows that all were read.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,11 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use socket2::SockRef;
 
-/// Bytes of a message: the FPDU of a 64 B Write, with its length, tagged header and CRC.
+/// Length of a message in bytes: the FPDU of a 64 B Write, with length field, tagged header and
+/// CRC.
 const MESSAGE: usize = 2 + 14 + 64 + 4;
-/// Bytes of one read.
+/// Size in bytes of the buffer for reads.
 const READ: usize = 256 * 1024;
-/// Connections that one epoll call reports.
+/// Maximum number of connections that one epoll call reports.
 const EVENTS: usize = 256;
 
 fn prepare(stream: &TcpStream, congestion: &str) -> io::Result<()> {
@@ -25,7 +27,7 @@ fn prepare(stream: &TcpStream, congestion: &str) -> io::Result<()> {
     SockRef::from(stream).set_tcp_congestion(congestion.as_bytes())
 }
 
-/// The reading side.
+/// The reading side of all connections.
 struct Reader {
     control: TcpStream,
     streams: Vec<TcpStream>,
@@ -86,7 +88,7 @@ impl Reader {
     }
 }
 
-/// The writing side.
+/// The writing side of all connections.
 struct Writer {
     control: TcpStream,
     streams: Vec<TcpStream>,
@@ -105,7 +107,7 @@ impl Writer {
         })
     }
 
-    /// Writes `list` messages at a time to `active` connections in turn. Returns the number of
+    /// Writes `list` messages at a time, to `active` connections in turn. Returns the number of
     /// messages, and the time until all were read.
     fn write(&mut self, active: usize, list: usize, time: Duration) -> io::Result<(u64, Duration)> {
         let octets = vec![0x5a; list * MESSAGE];
@@ -124,7 +126,7 @@ impl Writer {
     }
 }
 
-/// Runs a server process, which reads after each line of input.
+/// Runs a server process. It reads from its connections after each line of input.
 pub(super) fn serve(conns: usize, congestion: &str) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -136,7 +138,7 @@ pub(super) fn serve(conns: usize, congestion: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a client process, which answers each line with millions of messages per second.
+/// Runs a client process. It answers each line of input with millions of messages per second.
 pub(super) fn client(conns: usize, addr: SocketAddr, congestion: &str) -> io::Result<()> {
     let mut writer = Writer::connect(addr, conns, congestion)?;
     println!("ready");
@@ -151,7 +153,8 @@ pub(super) fn client(conns: usize, addr: SocketAddr, congestion: &str) -> io::Re
     Ok(())
 }
 
-/// Parses `rate`, the active connections, the messages per write, and the seconds.
+/// Parses a command: `rate`, the number of active connections, the messages per write, and the
+/// seconds.
 fn parse(line: &str) -> Option<(usize, usize, Duration)> {
     let mut words = line.split_whitespace();
     if words.next()? != "rate" {

@@ -1,4 +1,4 @@
-//! Speed of registration.
+//! Measures the speed of registration and deregistration.
 
 use std::io;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use uwarp_verbs::{Buffer, Device, MemoryRegion};
 
 use super::server::access;
 
-/// Bytes of a region.
+/// Length of a region in bytes.
 const REGION: usize = 64;
-/// Fewest registrations that are timed.
+/// Minimum number of registrations that are timed.
 const LEAST: usize = 100_000;
 
-/// Name of the first series in tables.
+/// Name of the series of registrations in tables.
 pub(super) const REGISTRATION: &str = "registration";
 
 /// Registrations and deregistrations per second, for each number of regions.
 pub(super) type Rates = Vec<[f64; 2]>;
 
-/// Registers and deregisters parts of a buffer, repeatedly.
+/// Measures registration and deregistration of parts of a buffer, for each number of regions.
 pub(super) fn measure(counts: &[usize]) -> io::Result<Rates> {
     let device = Device::tcp().map_err(io::Error::other)?;
     let pd = device.alloc_pd().map_err(io::Error::other)?;
@@ -51,7 +51,7 @@ pub(super) fn measure(counts: &[usize]) -> io::Result<Rates> {
     Ok(rates)
 }
 
-/// An operation, and its millions per second in each round, by number of regions.
+/// Name of an operation, with its millions per second in each round for each number of regions.
 type Series = (&'static str, Vec<(usize, Vec<f64>)>);
 
 /// Arranges the rates by operation and number of regions.

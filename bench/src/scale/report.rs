@@ -1,4 +1,4 @@
-//! Tables of many connections and regions.
+//! Tables of figures with many connections and regions.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::stats::{Ratios, Spread};
 use crate::targets::Bound;
 use crate::verdicts::{self, Row};
 
-/// A row: its samples in the order of the rounds, and the row that it is compared with.
+/// A row: its samples in the order of the rounds, and the samples that it is compared with.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) name: String,

@@ -1,4 +1,4 @@
-//! The answering side.
+//! The side of a pair that responds.
 
 use std::io::{self, BufRead};
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use uwarp_verbs::{
 use super::memory;
 use super::pair::Shape;
 
-/// Rights of all memory.
+/// Returns the access rights of all regions.
 pub(super) fn access() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
-/// Most outstanding work requests of a connection.
+/// Maximum number of outstanding work requests of a connection.
 pub(super) const DEPTH: u32 = 16;
-/// Bytes of a message that requests an answer.
+/// Length in bytes of a message that requests a response.
 pub(super) const PING: u32 = 8;
-/// Bytes of the message that ends a measurement.
+/// Length in bytes of the message that ends a measurement.
 pub(super) const END: u32 = 9;
-/// As `PING`, with both sides sleeping from then on.
+/// Length in bytes of a message that requests a response and makes both sides sleep from then on.
 pub(super) const SLEEP: u32 = 10;
-/// Bytes of the region that Writes address.
+/// Length in bytes of the region that Writes address.
 pub(super) const TARGET: usize = 1 << 20;
-/// Bytes of each of many regions.
+/// Length in bytes of each of the many regions.
 pub(super) const REGION: usize = 64;
 
-/// Queue sizes of a connection.
+/// Returns the queue sizes of a connection.
 pub(super) fn caps(depth: u32) -> QpCaps {
     QpCaps::default()
         .max_send_wr(depth + 2)
@@ -39,8 +39,8 @@ pub(super) fn caps(depth: u32) -> QpCaps {
         .max_inline_data(64)
 }
 
-/// Makes the request unsignaled, unless it takes the last slot of the send queue. Its completion
-/// then frees all slots.
+/// Makes the request unsignaled unless it takes the last slot of the send queue. The completion of
+/// that request frees all slots.
 pub(super) fn signaled_when_full<'a>(qp: &Qp, wr: SendWr<'a>) -> SendWr<'a> {
     match qp.send_room() {
         0 | 1 => wr,
@@ -56,13 +56,13 @@ pub(super) fn cq(device: &Device, conns: usize, depth: u32) -> io::Result<Cq> {
     device.create_cq(entries).map_err(io::Error::other)
 }
 
-/// Addresses and keys of the server's memory, sent to the client.
+/// Addresses and STags of the server's regions, which the client receives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Advert {
     pub(super) target: (u64, u32),
-    /// Memory of the many regions, registered as one.
+    /// One region with the memory of all the many regions.
     pub(super) whole: (u64, u32),
-    /// Keys of the many regions, 4 bytes each.
+    /// Region with the STags of the many regions, 4 bytes each.
     pub(super) keys: (u64, u32),
 }
 
@@ -91,10 +91,10 @@ impl Advert {
     }
 }
 
-/// Memory of a server.
+/// Regions of a server.
 struct Memory {
     advert: Advert,
-    /// Received and sent messages.
+    /// Region for received and sent messages.
     small: MemoryRegion,
     _held: Vec<MemoryRegion>,
 }
@@ -142,14 +142,14 @@ impl Memory {
     }
 }
 
-/// A server with all its connections.
+/// A server with all its connections and regions.
 pub(super) struct Server {
     cq: Cq,
-    /// Indexed by `qp_num` less the first one.
+    /// QPs, at the index `qp_num` minus `first`.
     qps: Vec<Qp>,
     first: u32,
     memory: Memory,
-    /// Bytes of this process before the connections.
+    /// Memory of this process in bytes before it had connections.
     before: f64,
 }
 
@@ -180,12 +180,12 @@ impl Server {
         })
     }
 
-    /// Bytes of a connection.
+    /// Returns the memory of a connection in bytes.
     pub(super) fn memory(&self) -> f64 {
         (memory::own() - self.before) / self.qps.len() as f64
     }
 
-    /// Polls and answers until the client ends the measurement.
+    /// Polls and responds until the client ends the measurement.
     pub(super) fn spin(&self) -> io::Result<()> {
         let mut sleeps = false;
         let mut batch = [Completion::default(); 64];
@@ -224,7 +224,7 @@ pub(super) fn receive(qp: &Qp, sges: &[Sge]) -> io::Result<()> {
         .map_err(io::Error::other)
 }
 
-/// Runs a server process, which executes lines of input.
+/// Runs a server process. It executes a command for each line of input.
 pub(super) fn serve(shape: Shape, device: &Device) -> io::Result<()> {
     let addr = "127.0.0.1:0".parse().map_err(io::Error::other)?;
     let listener = device.listen(addr).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! Time of an STag's checks alone, without a message and without access to its memory.
+//! Measures the time of an STag check alone, without a message and without access to the memory.
 
 use std::hint::black_box;
 use std::io;
@@ -9,19 +9,19 @@ use uwarp_verbs::{Buffer, Device, MemoryRegion, Pd, RemoteBuffer};
 
 use super::server::{REGION, access};
 
-/// STags that are checked between two clock reads; a power of two.
+/// Number of STags that are checked between two clock reads. It must be a power of two.
 const BATCH: usize = 1 << 12;
 
-/// Regions of a device, and some of their STags.
+/// Regions of a device, and a sample of their STags.
 pub(super) struct Regions {
     pub(super) count: usize,
     pd: Pd,
-    /// STags in random order. With many regions they are far more than caches hold.
+    /// STags in random order. With many regions, their entries far exceed the caches.
     random: Vec<RemoteBuffer>,
     _held: Vec<MemoryRegion>,
 }
 
-/// Selection of STags.
+/// Selection of the STags to check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     /// The same STag repeatedly.
@@ -56,7 +56,7 @@ impl Regions {
         })
     }
 
-    /// Nanoseconds of one validation.
+    /// Returns the nanoseconds of one validation.
     pub(super) fn measure(&self, which: Which, time: Duration) -> io::Result<f64> {
         let one = [self.random[0]; BATCH];
         let mut batches = self.random.as_chunks::<BATCH>().0.iter().cycle();

@@ -1,4 +1,4 @@
-//! The measuring side.
+//! The side of a pair that measures.
 
 use std::io::{self, BufRead};
 use std::net::SocketAddr;
@@ -19,9 +19,9 @@ use super::server::{
 };
 use crate::stats::median;
 
-/// Messages of a list to random regions.
+/// Number of messages in a list to random regions.
 const LIST: usize = 64;
-/// Round trips between two clock reads.
+/// Number of round trips between two clock reads.
 const BATCH: usize = 64;
 
 /// A client with all its connections.
@@ -29,23 +29,23 @@ struct Client {
     cq: Cq,
     qps: Vec<Qp>,
     first: u32,
-    /// Places of each send queue.
+    /// Number of slots in each send queue.
     places: usize,
     region: MemoryRegion,
     advert: Advert,
-    /// Keys of the server's many regions.
+    /// STags of the server's many regions.
     keys: Vec<u32>,
     before: f64,
     /// State of a xorshift generator.
     random: u64,
 }
 
-/// Runs a client process.
+/// Runs a client process. It executes a command for each line of input.
 pub(super) fn client(shape: Shape, addr: SocketAddr, device: &Device) -> io::Result<()> {
     obey(&mut Client::connect(device, addr, shape)?, None)
 }
 
-/// Runs a process with both sides.
+/// Runs a process with both sides over an in-memory link.
 pub(super) fn both(shape: Shape) -> io::Result<()> {
     let usual = MemorySettings::default();
     let settings = usual
@@ -71,7 +71,7 @@ pub(super) fn both(shape: Shape) -> io::Result<()> {
     obey(&mut Client::connect(&ours, addr, shape)?, Some(spin))
 }
 
-/// Executes lines of input, and answers each with a number.
+/// Executes a command for each line of input, and answers with a number.
 fn obey(client: &mut Client, spin: Option<Sender<()>>) -> io::Result<()> {
     println!("ready");
     for line in io::stdin().lock().lines() {
@@ -129,7 +129,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Reads the keys of the server's many regions.
+    /// Reads the STags of the server's many regions from its memory.
     fn read_keys(&mut self, pd: &uwarp_verbs::Pd, regions: usize) -> io::Result<()> {
         let sink = pd
             .register(vec![0; 4 * regions], access())
@@ -169,19 +169,19 @@ impl Client {
             other => return Err(io::Error::other(format!("a client cannot {other}"))),
         };
         self.exchange(0, END)?;
-        // Both have exchanged messages.
+        // The first lane and the middle one have exchanged messages.
         for lane in [0, self.qps.len() / 2] {
             self.free_places(lane)?;
         }
         Ok(value)
     }
 
-    /// Frees the places that unsignaled Sends hold, so that the next measurement has the whole send
-    /// queue: polls the completion of a request after them.
+    /// Frees the slots that unsignaled Sends hold, so that the next measurement has the whole send
+    /// queue. To do so, polls the completion of a later request.
     fn free_places(&self, lane: usize) -> io::Result<()> {
         let (addr, rkey) = self.advert.target;
         let qp = &self.qps[lane];
-        // Without a place, the last Send is signaled.
+        // If no slot is free, the last Send was signaled.
         if qp.send_room() > 0 {
             self.post(lane, &[SendWr::write(0, &[], RemoteBuffer::at(addr, rkey))])?;
         }
@@ -217,7 +217,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends one message there and back.
+    /// Sends one message and waits for the response.
     fn exchange(&self, lane: usize, len: u32) -> io::Result<()> {
         let sges = [self.region.sge(0, len)];
         let qp = &self.qps[lane];
@@ -237,13 +237,13 @@ impl Client {
         }
     }
 
-    /// Half a round trip on one connection in microseconds: the median of batches.
+    /// Measures half a round trip on one connection in microseconds, as the median of batches.
     fn ping_pong(&self, len: u32, time: Duration) -> io::Result<f64> {
         let lane = self.qps.len() / 2;
         self.times(time, 2.0, |client| client.exchange(lane, len))
     }
 
-    /// Microseconds of `act`, divided by `parts`: the median of batches.
+    /// Measures `act` in microseconds, divided by `parts`, as the median of batches.
     fn times(
         &self,
         time: Duration,
@@ -264,7 +264,7 @@ impl Client {
         }
     }
 
-    /// Waits until all Writes have arrived. Each connection sends a Read, whose answer follows
+    /// Waits until all Writes have arrived. Each connection posts a Read, whose response follows
     /// them.
     fn arrived(&self, lanes: usize) -> io::Result<()> {
         let (addr, rkey) = self.advert.target;
@@ -274,7 +274,7 @@ impl Client {
         self.completions(lanes)
     }
 
-    /// 64 KiB Writes on one connection, 16 outstanding, in GB/s.
+    /// Measures 64 KiB Writes on one connection, 16 outstanding, in GB/s.
     fn bandwidth(&self, time: Duration) -> io::Result<f64> {
         const SIZE: u32 = 65536;
         let lane = self.qps.len() / 2;
@@ -299,8 +299,8 @@ impl Client {
         Ok(posted as f64 * f64::from(SIZE) / began.elapsed().as_secs_f64() / 1e9)
     }
 
-    /// 64 B Writes on `active` connections in turn, 16 outstanding on each, posted in lists;
-    /// millions per second.
+    /// Measures 64 B Writes on `active` connections in turn, 16 outstanding on each, posted in
+    /// lists. The result is in millions per second.
     fn rate(&self, active: usize, list: usize, time: Duration) -> io::Result<f64> {
         let (addr, rkey) = self.advert.target;
         let sges = [self.region.sge(0, 64)];
@@ -330,7 +330,7 @@ impl Client {
         Ok(posted as f64 / began.elapsed().as_secs_f64() / 1e6)
     }
 
-    /// Moves 64 KiB there and back on every connection.
+    /// Transfers 64 KiB in each direction on every connection.
     fn touch(&self) -> io::Result<f64> {
         let (addr, rkey) = self.advert.target;
         let sges = [self.region.sge(0, 65536)];
@@ -343,7 +343,8 @@ impl Client {
         Ok(0.0)
     }
 
-    /// Returns the address of a random region of the server.
+    /// Returns the address and STag of a random region of the server. With `whole`, the STag is
+    /// that of the region that contains all of them.
     fn somewhere(&mut self, whole: bool) -> (u64, u32) {
         let at = self.random_below(self.keys.len());
         let (addr, rkey) = self.advert.whole;
@@ -353,7 +354,7 @@ impl Client {
         )
     }
 
-    /// Reads of 8 bytes from random regions, one at a time, in microseconds.
+    /// Measures Reads of 8 bytes from random regions, one at a time, in microseconds.
     fn region_latency(&mut self, time: Duration) -> io::Result<f64> {
         let places: Vec<_> = (0..4096).map(|_| self.somewhere(false)).collect();
         let mut next = places.iter().cycle();
@@ -365,8 +366,9 @@ impl Client {
         })
     }
 
-    /// 64 B Writes to random regions, in lists of 64 with two lists outstanding; millions per
-    /// second. `whole` uses the STag of one region that has the memory of all.
+    /// Measures 64 B Writes to random regions, in lists of 64 with two lists outstanding. The
+    /// result is in millions per second. With `whole`, uses the STag of one region that contains
+    /// all of them.
     fn region_rate(&mut self, time: Duration, whole: bool) -> io::Result<f64> {
         let sges = [self.region.sge(0, REGION as u32)];
         let places: Vec<_> = (0..1 << 20).map(|_| self.somewhere(whole)).collect();

@@ -319,7 +319,7 @@ struct Lines<'a> {
     began: Instant,
     /// True if each case has its own guest.
     alone: bool,
-    /// Last cases, each with the number of its guest. They may be the reason for its kernel log.
+    /// Cases that may have crashed their guests, each with the number of its guest.
     last: Mutex<Vec<(String, usize)>>,
 }
 

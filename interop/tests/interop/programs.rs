@@ -196,7 +196,7 @@ impl Program {
         self.is_perftest() && client.as_ref().is_ok_and(refused)
     }
 
-    /// Returns true if rping's event thread has ended it after all pings.
+    /// Returns true if rping's event thread has ended the process after all pings.
     pub(crate) fn lost_its_channel(&self, output: &Output) -> bool {
         self.name.starts_with("rping")
             && output.code == LOST_CHANNEL_STATUS
@@ -210,7 +210,7 @@ impl Program {
     }
 }
 
-/// Results of both sides.
+/// Outputs of the server and of the client.
 pub(crate) struct Said {
     server: Output,
     client: Output,
