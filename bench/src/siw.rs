@@ -1,8 +1,8 @@
-//! uwarp, Linux siw and raw TCP, all in one virtual machine and in one boot.
+//! Measures uwarp, Linux siw and raw TCP in the same virtual machine and in the same boot.
 //!
 //! The machine is the guest of the interop tests: QEMU without KVM, with an emulated processor. Its
 //! figures can only be compared with each other. Raw TCP is the bound for a program without help
-//! from the kernel. siw runs in the kernel and may be faster.
+//! from the kernel. siw runs in the kernel, so it may be faster.
 
 use std::fmt::Write as _;
 use std::io;
@@ -22,9 +22,9 @@ use crate::verdicts::{MET, NOT_MEASURED, NOT_MET};
 
 /// Address of the guest.
 const ADDRESS: &str = "192.0.2.2";
-/// Time of one measurement of raw TCP.
+/// Duration of one measurement of raw TCP.
 const RAW_TIME: Duration = Duration::from_secs(1);
-/// The first argument.
+/// First argument of the program for this benchmark.
 const NAME: &str = "siw";
 
 /// Options of `uwarp-bench siw`.
@@ -45,7 +45,7 @@ struct Options {
     write: Option<PathBuf>,
 }
 
-/// Measures if the arguments of this program request it.
+/// Runs this benchmark if the program's first argument is its name.
 pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     let (program, rest) = args.split_first()?;
     let (name, rest) = rest.split_first()?;
@@ -89,7 +89,7 @@ impl Test {
         self.name.ends_with("lat")
     }
 
-    /// Ratio in favor of `ours`; above 1 it is faster.
+    /// Returns the ratio in favor of `ours`. Above 1, `ours` is faster.
     fn ahead(self, ours: &[f64], theirs: &[f64]) -> Option<Spread> {
         let samples =
             |values: &[f64]| -> Vec<Sample> { values.iter().copied().map(Sample::of).collect() };
@@ -103,10 +103,11 @@ impl Test {
     }
 }
 
-/// Measured programs.
+/// Program that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Who {
-    /// A stream with writes of this size, or messages there and back with both sides spinning.
+    /// Raw TCP: a stream with writes of this size, or messages there and back with both sides
+    /// spinning.
     Raw,
     Siw,
     OursWithout,
@@ -124,7 +125,7 @@ impl Who {
         }
     }
 
-    /// Returns the command of both sides, without the address.
+    /// Returns the command of both sides, without the server's address.
     fn command(self, test: Test, port: u16) -> String {
         let Test {
             name,
@@ -144,11 +145,10 @@ impl Who {
     }
 }
 
-/// Script for the guest: starts a server, waits for its listener, and prints the output of a
-/// client. It does not probe by connecting, which siw does not survive.
+/// Returns the script for the guest. It starts a server, waits for its listener, and prints the
+/// output of a client. It does not connect to probe the server, because siw would not survive that.
 fn script(command: &str, address: &str, port: u16) -> String {
-    // perftest takes the address first or last, and `uwarp perf` takes it after the name of the
-    // test.
+    // perftest takes the address first or last. `uwarp perf` takes it after the name of the test.
     let (program, rest) = match command.split_once("uwarp perf ") {
         Some((_, rest)) => {
             let (test, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -173,7 +173,7 @@ fn script(command: &str, address: &str, port: u16) -> String {
     )
 }
 
-/// The same, with `this` program as server and client of raw TCP.
+/// Returns a script with `this` program as server and client of raw TCP.
 fn raw_script(test: Test, this: &str) -> String {
     let kind = match test.is_latency() {
         true => Kind::Spin,
@@ -201,16 +201,17 @@ fn raw_script(test: Test, this: &str) -> String {
     )
 }
 
-/// Reads the output of a raw TCP client: bytes per second, or seconds one way.
+/// Parses the output of a raw TCP client: bytes per second, or seconds one way.
 fn parse_raw(said: &str, test: Test) -> Option<f64> {
     let said: serde_json::Value = serde_json::from_str(said.trim()).ok()?;
     let value = said["value"].as_f64()?;
-    // A Read goes there and back.
+    // A Read takes both ways.
     let ways = if test.name == "read_lat" { 2.0 } else { 1.0 };
     (value.is_finite() && value > 0.0).then_some(ways * value)
 }
 
-/// Reads the table that both print: MB/s (2^20) as bytes per second, or microseconds as seconds.
+/// Parses the table that perftest and `uwarp perf` print. Converts MB/s (2^20 bytes) to bytes per
+/// second, and microseconds to seconds.
 fn parse(said: &str, test: Test) -> Option<f64> {
     let mut lines = said
         .lines()
@@ -221,18 +222,18 @@ fn parse(said: &str, test: Test) -> Option<f64> {
         .split_whitespace()
         .map_while(|word| word.parse().ok())
         .collect();
-    // After bytes and iterations: peak, average, rate; or the shortest, the longest, the typical
-    // time.
+    // After bytes and iterations follow the peak, the average and the rate, or the shortest, the
+    // longest and the typical time.
     let value = if test.is_latency() {
         row.get(4)? / 1e6
     } else {
         row.get(3)? * f64::from(1 << 20)
     };
-    // perftest prints 0 per second if a message was lost.
+    // After the loss of a message perftest prints a rate of 0.
     (value.is_finite() && value > 0.0).then_some(value)
 }
 
-/// Results: for each test and each program, a value for each round.
+/// Results: for each test, the values of all rounds for each program.
 struct Measured {
     values: Vec<[Vec<f64>; 4]>,
     versions: Vec<String>,
@@ -302,8 +303,8 @@ fn measure(options: &Options) -> Result<Measured, Unready> {
                     "siw, round {round} of {}: {} of {} B, {who:?}",
                     options.rounds, test.name, test.size
                 ));
-                // siw sometimes loses the first message of a connection (a wake-up that comes too
-                // early), and its client waits forever.
+                // siw sometimes loses the first message of a connection, because of a wake-up that
+                // is too early. Its client then waits forever.
                 let mut value = Err(String::new());
                 for _ in 0..3 {
                     port += 1;

@@ -1,8 +1,8 @@
-//! uwarp over TCP in user space, compared with a bare smoltcp on the same link (in memory, on a TAP
-//! device, on a raw socket) and with raw kernel TCP.
+//! Measures uwarp over TCP in user space. It is compared with a bare smoltcp on the same link (in
+//! memory, on a TAP device, on a raw socket) and with raw kernel TCP.
 //!
-//! All work runs in child processes: of this command itself, and of `uwarp perf`. The devices
-//! belong to a network namespace that ends with this command.
+//! All measurements run in child processes of this command or of `uwarp perf`. The devices belong
+//! to a network namespace that ends with this command.
 
 mod bare;
 mod cable;
@@ -61,7 +61,7 @@ struct Options {
     only: Vec<String>,
 }
 
-/// Measures, or runs a child process, if the arguments of the program request it.
+/// If the program's first argument requests it, runs this benchmark or one of its child processes.
 pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     if args.get(1)? == "smol" {
         return Some(run(&Options::parse_from(&args[1..])));

@@ -1,4 +1,4 @@
-//! Medians, ratios of neighbours, and their spread.
+//! Medians, and ratios of samples that were taken next to each other.
 
 use std::fmt;
 
@@ -14,7 +14,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Returns `None` for no values. Failed measurements (NaN) are ignored.
+    /// Computes the spread of the values, or returns `None` if there are none. Ignores failed
+    /// measurements, which are NaN.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values
             .into_iter()
@@ -29,17 +30,17 @@ impl Spread {
     }
 }
 
-/// Ratios, one for each round, with the distance of the processors.
+/// Ratios, one for each round, each with the distance of the processors.
 #[derive(Clone, Debug)]
 pub(crate) struct Ratios(Vec<(Option<Distance>, f64)>);
 
 impl Ratios {
-    /// Ratios to the samples of a neighbour ([`neighbour`]).
+    /// Computes the ratios of samples to their neighbours in `to` ([`neighbour`]).
     pub(crate) fn of(samples: &[Sample], to: &[Sample]) -> Ratios {
         Ratios::to(samples, |round, sample| neighbour(to, round, sample))
     }
 
-    /// Ratios to a value that depends on the round and on the divided sample.
+    /// Computes the ratios of samples to a value that depends on the round and on the sample.
     pub(crate) fn to(samples: &[Sample], base: impl Fn(usize, &Sample) -> f64) -> Ratios {
         let ratio = |(round, sample): (usize, &Sample)| {
             let ratio = sample.value / base(round, sample);
@@ -53,7 +54,7 @@ impl Ratios {
         Spread::of(self.0.iter().map(|(_, ratio)| *ratio))
     }
 
-    /// Formats medians by the distance of the processors, if there were several.
+    /// Formats the median at each distance of the processors, if there were several distances.
     pub(crate) fn by_distance(&self) -> String {
         let known = |(apart, ratio): &(Option<Distance>, f64)| apart.map(|apart| (apart, *ratio));
         let known: Vec<(Distance, f64)> = self.0.iter().filter_map(known).collect();
@@ -61,8 +62,8 @@ impl Ratios {
     }
 }
 
-/// Returns the value that a sample can be compared with: of the same round, or of the nearest round
-/// with the same distance of the processors. Returns NaN if there is none.
+/// Returns the value with which a sample is compared. It is from the same round, or from the
+/// nearest round with a similar distance of the processors. Returns NaN if there is none.
 pub(crate) fn neighbour(all: &[Sample], round: usize, sample: &Sample) -> f64 {
     let fits = |(_, other): &(usize, &Sample)| other.value.is_finite() && other.is_like(sample);
     let like = all.iter().enumerate().filter(fits);
@@ -70,7 +71,7 @@ pub(crate) fn neighbour(all: &[Sample], round: usize, sample: &Sample) -> f64 {
     nearest.map_or(f64::NAN, |(_, other)| other.value)
 }
 
-/// Three digits, or two decimals.
+/// Formats the median, followed by the least and the greatest value in parentheses.
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Spread {
@@ -88,7 +89,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Formats a number with at least three digits.
+/// Formats a number without decimals from 100, with one from 10, two from 0.1, and else four.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         size if !size.is_finite() => "-".to_owned(),
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round() {
-        // Twice as fast in each round, although one round was ten times slower.
+        // Each round is twice as fast as the other side, although one round was ten times slower.
         let spread = ratios(&[20.0, 2.0, 22.0], &[10.0, 1.0, 11.0]).spread();
         let due = Spread {
             least: 2.0,

@@ -1,4 +1,4 @@
-//! Other programs and uwarp by turns, from 8 B to 1 MiB.
+//! Measures other programs and uwarp by turns, with messages from 8 B to 1 MiB.
 
 use std::io;
 
@@ -10,10 +10,10 @@ use crate::progress;
 use crate::sample::Sample;
 use crate::stats::{Ratios, Spread};
 
-/// Bytes of a message.
+/// Lengths of a message in bytes.
 pub(crate) const SIZES: [usize; 6] = [8, 64, 512, 4 << 10, 64 << 10, 1 << 20];
 
-/// One test of uwarp, and the other programs' tests that it is compared with.
+/// A test of uwarp, and tests of other programs that it is compared with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) name: &'static str,
@@ -21,15 +21,15 @@ pub(crate) struct Pair {
     pub(crate) told: Told,
     pub(crate) peers: &'static [Test],
     pub(crate) sizes: &'static [usize],
-    /// Figures without CRC are only reported: no other program has a CRC, and the targets are with
-    /// it.
+    /// False to measure uwarp without CRC. Such figures are only reported: other programs have no
+    /// CRC, but the targets require it.
     pub(crate) crc: bool,
 }
 
-/// Sizes at which a CRC matters.
+/// Lengths of a message at which a CRC matters.
 const LARGE: [usize; 2] = [64 << 10, 1 << 20];
 
-/// All comparisons.
+/// All comparisons of tests.
 pub(crate) const PAIRS: [Pair; 9] = [
     pair(
         "Write",
@@ -119,7 +119,7 @@ const fn without_crc(
     }
 }
 
-/// Values of all rounds.
+/// Values of a comparison for one size, from all rounds.
 pub(crate) struct Cell {
     pub(crate) pair: Pair,
     pub(crate) size: usize,
@@ -128,7 +128,8 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Ratio in favor of uwarp; above 1 it is faster, for bandwidths and for latencies.
+    /// Returns the ratio in favor of uwarp. Above 1, uwarp is faster, for bandwidths and for
+    /// latencies.
     pub(crate) fn ahead(&self, test: Test) -> Option<Spread> {
         let (_, theirs) = self.theirs.iter().find(|(of, _)| *of == test)?;
         let ratios = match self.pair.told {
@@ -139,12 +140,12 @@ impl Cell {
     }
 }
 
-/// Results.
+/// Results of all comparisons.
 pub(crate) struct Swept {
     pub(crate) cells: Vec<Cell>,
-    /// iperf3 with writes of 64 KiB and of 1 MiB.
+    /// Values of iperf3 with writes of 64 KiB and of 1 MiB.
     pub(crate) iperf: Vec<(usize, Vec<f64>)>,
-    /// Reasons for tests without values, one per test.
+    /// Reasons for missing values, one for each test.
     pub(crate) failures: Vec<(Test, String)>,
 }
 
@@ -167,7 +168,7 @@ impl Swept {
     }
 }
 
-/// Options of uwarp for a size, with as many requests outstanding as in the other tables.
+/// Returns uwarp's options for a size. As many requests are outstanding as in the other tables.
 pub(crate) fn options_of(size: usize) -> [&'static str; 3] {
     match size {
         0..=65_535 => ["-t64", "-o64", "-r256"],

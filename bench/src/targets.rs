@@ -1,4 +1,4 @@
-//! Targets, and whether they are met.
+//! Targets for figures, and the check whether they are met.
 
 use crate::figures::{
     Base, MEMORY_ALONE, MEMORY_ALONE_PINNED, RAW_64K, RAW_BLOCK, RAW_BLOCK_BOTH_WAYS, RAW_RATE_8,
@@ -7,10 +7,10 @@ use crate::figures::{
 };
 use crate::stats::Spread;
 
-/// One target.
+/// A target for a figure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    /// Table and name of its figure.
+    /// Table and name of the figure.
     pub(crate) section: Section,
     pub(crate) name: &'static str,
     pub(crate) measure: Measure,
@@ -121,7 +121,7 @@ fn bandwidth(all: &mut Vec<Target>) {
                 Bound::AtLeast(on),
             ));
         }
-        // Compares with raw TCP that also polls.
+        // The same figures are also compared with raw TCP that polls.
         if matches!(measure, Measure::Raw(Base::Of(RAW_64K))) {
             let (spinning, _) = RAW_SPINNING[0];
             let measure = Measure::Raw(Base::Of(spinning));
@@ -208,7 +208,7 @@ fn sleeping(all: &mut Vec<Target>) {
     }
 }
 
-/// Raw TCP blocks here, so uwarp does too.
+/// Adds the targets for processor time. In these figures raw TCP blocks, so uwarp blocks as well.
 fn cpu(all: &mut Vec<Target>) {
     for (name, raw) in [
         ("64 KiB Write", RAW_64K),

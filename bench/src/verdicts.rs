@@ -1,4 +1,4 @@
-//! Table of targets and results.
+//! Table of targets and their results.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ pub(crate) const MET: &str = "met";
 pub(crate) const NOT_MET: &str = "**not met**";
 pub(crate) const NOT_MEASURED: &str = "not measured";
 
-/// One target.
+/// A target and its result.
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// Figure that it is compared with.
+    /// Name of the figure with which it is compared.
     pub(crate) with: String,
     pub(crate) bound: String,
     pub(crate) reached: String,
@@ -20,7 +20,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Creates a row, judged by the median. A missing value has a reason.
+    /// Creates a row that is judged by the median. An `Err` is the reason for a missing value.
     pub(crate) fn judged(
         name: impl Into<String>,
         with: impl Into<String>,
@@ -45,8 +45,8 @@ impl Row {
         }
     }
 
-    /// Creates a row of ratios. If the distance of the processors changed, it also has the medians
-    /// for each distance.
+    /// Creates a row of ratios. If the distance of the processors has changed, the row also has the
+    /// median at each distance.
     pub(crate) fn of_ratios(
         name: impl Into<String>,
         with: impl Into<String>,
@@ -64,7 +64,7 @@ impl Row {
     }
 }
 
-/// Formats how many targets are met, and each of them.
+/// Formats the number of targets that are met, and a row for each target.
 pub(crate) fn table(rows: &[Row]) -> String {
     let count = |verdict: &str| rows.iter().filter(|row| row.verdict == verdict).count();
     let mut text = format!("{} met, {} not met", count(MET), count(NOT_MET));

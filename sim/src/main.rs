@@ -81,7 +81,8 @@ fn main() -> ExitCode {
         args.from,
         begin.elapsed()
     );
-    // The exit code is the number of failures; a parent process adds up those of its children.
+    // The exit code is the number of failures, at most 255. A parent process adds up those of its
+    // children.
     ExitCode::from(u8::try_from(failed).unwrap_or(u8::MAX))
 }
 

@@ -97,7 +97,8 @@ pub(crate) enum Test {
     UcxTag,
     /// `ucp_put_bw` with larger segments, which is faster than the default.
     UcxPutTuned,
-    /// `ucp_get` with several Gets outstanding, which is faster than the default.
+    /// `ucp_get` with larger segments and several Gets outstanding, which is faster than the
+    /// defaults.
     UcxGetTuned,
     /// `tag_bw` with larger segments, which is faster than the default.
     UcxTagTuned,

@@ -12,9 +12,9 @@ use crate::process::{Pinning, Running, Side};
 /// Carrier of the connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub(super) enum Carrier {
-    /// Kernel TCP over the loopback device, with two processes.
+    /// Kernel TCP over the loopback device, in two processes.
     Kernel,
-    /// TCP in user space on an in-memory link, with both ends in one process.
+    /// TCP in user space on a link in memory, with both ends in one process.
     Smol,
 }
 
@@ -33,15 +33,15 @@ impl Carrier {
 /// Role of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Role {
-    /// The side of a pair that responds.
+    /// One side of a pair.
     Server,
-    /// The side of a pair that measures.
+    /// The other side, which measures.
     Client,
-    /// Both sides, over an in-memory link.
+    /// Both sides, over a link in memory.
     Both,
-    /// The side of a raw TCP pair that responds.
+    /// One side of a pair on raw TCP.
     RawServer,
-    /// The side of a raw TCP pair that measures.
+    /// The other side of a pair on raw TCP.
     RawClient,
 }
 

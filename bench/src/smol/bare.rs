@@ -1,7 +1,7 @@
-//! A byte stream over a bare smoltcp, written well: the performance that an application can reach
-//! with it without RDMA.
+//! A byte stream over a bare smoltcp in a well-written program: the performance that an application
+//! can reach with smoltcp and without RDMA.
 //!
-//! It has one socket and spins. Its work on the stream is that of [`crate::raw`].
+//! Each end has one socket and spins. The work on the stream is that of [`crate::raw`].
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -17,14 +17,14 @@ use crate::raw::{self, Stream};
 
 /// A device for a bare smoltcp.
 pub(super) trait Port: Device {
-    /// Sends the frames of a turn at its end.
+    /// Sends the frames of a turn. Called at the end of the turn.
     fn flush(&mut self) {}
 }
 
 /// Settings of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tuning {
-    /// Bytes of each of its two buffers.
+    /// Size in bytes of each of the two buffers.
     pub(super) buffer: usize,
     pub(super) congestion: CongestionControl,
 }
@@ -43,15 +43,15 @@ fn failed(error: impl std::fmt::Debug) -> io::Error {
 }
 
 impl<D: Port> Bare<D> {
-    /// Creates a host with one unconnected socket. `mac` is used only on an Ethernet.
+    /// Creates a host with one unconnected socket. `mac` has an effect only on Ethernet.
     pub(super) fn new(mut device: D, addr: Ipv4Addr, mac: EthernetAddress, tuning: Tuning) -> Self {
         let began = Clock::now();
         let mut config = Config::new(match device.capabilities().medium {
             Medium::Ethernet => HardwareAddress::Ethernet(mac),
             _ => HardwareAddress::Ip,
         });
-        // Seed of sequence numbers, which must differ from those of an earlier connection to the
-        // same peer.
+        // Seed of the sequence numbers, which must differ from those of an earlier connection to
+        // the same peer.
         config.random_seed = u64::from(std::process::id()) << 32 | u64::from(addr.to_bits());
         let mut interface = Interface::new(config, &mut device, Instant::from_micros(1_000));
         interface.update_ip_addrs(|all| {
@@ -77,7 +77,7 @@ impl<D: Port> Bare<D> {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Processes the arrived frames, and sends the permitted ones.
+    /// Processes the arrived frames, and sends those that TCP permits.
     pub(super) fn turn(&mut self) {
         // smoltcp handles time 0 as "at once".
         let micros = 1_000 + self.began.elapsed().as_micros();
@@ -114,13 +114,14 @@ impl<D: Port> Bare<D> {
         }
     }
 
-    /// Closes, and waits until the peer knows, at most a second.
+    /// Closes the connection, and waits for at most a second until the peer has acknowledged it.
     pub(super) fn end(&mut self) {
         let until = Clock::now() + Duration::from_secs(1);
         self.end_while(|| Clock::now() < until);
     }
 
-    /// Closes, and waits until the peer knows, while `more` returns true.
+    /// Closes the connection, and waits while `more` returns true until the peer has acknowledged
+    /// it.
     pub(super) fn end_while(&mut self, mut more: impl FnMut() -> bool) {
         self.socket().close();
         while self.socket().is_active() && more() {
@@ -166,7 +167,7 @@ impl<D: Port> Write for Bare<D> {
 }
 
 impl<D: Port> Stream for Bare<D> {
-    /// It always spins.
+    /// Does nothing, because reads always spin.
     fn spin(&mut self, _spins: bool) -> io::Result<()> {
         Ok(())
     }
@@ -184,7 +185,7 @@ pub(super) fn client(
     to: SocketAddrV4,
     load: raw::Load,
 ) -> io::Result<()> {
-    // The kernel still remembers the ports of earlier clients.
+    // The port differs for each process, because the kernel remembers the ports of earlier clients.
     let port = 32_768 + (std::process::id() % 28_000) as u16;
     bare.begin(to, port)?;
     bare.connected()?;

@@ -1,5 +1,5 @@
-//! A cable in memory between two bare smoltcps. Packets move from one queue to the other, and their
-//! buffers return.
+//! An in-memory cable between two bare smoltcps. Packets move from one queue to the other, and
+//! their buffers move back.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -10,7 +10,7 @@ use smoltcp::time::Instant;
 
 use super::bare::Port;
 
-/// Packets in flight in one direction, and buffers on their way back.
+/// Packets in flight in one direction, and used buffers that return to the sender.
 #[derive(Default)]
 struct Way {
     packets: VecDeque<Vec<u8>>,
@@ -19,22 +19,22 @@ struct Way {
 
 type Shared = Arc<Mutex<Way>>;
 
-/// Settings of both ends.
+/// Settings of a cable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cable {
-    /// Bytes of an IP packet.
+    /// Maximum length of an IP packet in bytes.
     pub(super) mtu: usize,
-    /// Fraction of lost packets, 0 to 1.
+    /// Probability that a packet is lost, from 0 to 1.
     pub(super) loss: f64,
     /// Seed of the random losses.
     pub(super) seed: u64,
 }
 
-/// One end.
+/// One end of a cable.
 pub(super) struct End {
     cable: Cable,
     incoming: Shared,
-    /// Fetched packets that smoltcp has not processed yet.
+    /// Packets that were fetched from the cable and not processed by smoltcp yet.
     arrived: VecDeque<Vec<u8>>,
     used: Vec<Vec<u8>>,
     sender: Sender,
@@ -42,7 +42,7 @@ pub(super) struct End {
 
 struct Sender {
     outgoing: Shared,
-    /// Packets sent since the last turn.
+    /// Packets sent since the last flush.
     left: VecDeque<Vec<u8>>,
     free: Vec<Vec<u8>>,
     loss: f64,
@@ -75,7 +75,7 @@ fn locked(way: &Shared) -> std::sync::MutexGuard<'_, Way> {
 }
 
 impl End {
-    /// Fetches all arrived packets, and returns the used buffers.
+    /// Fetches all arrived packets, and returns the used buffers to the sender.
     fn fetch(&mut self) {
         let mut way = locked(&self.incoming);
         mem::swap(&mut way.packets, &mut self.arrived);
@@ -90,7 +90,7 @@ impl Port for End {
 }
 
 impl Sender {
-    /// Passes on the sent packets, and fetches free buffers.
+    /// Passes the sent packets to the cable, and fetches free buffers.
     fn flush(&mut self) {
         if !self.left.is_empty() {
             let mut way = locked(&self.outgoing);
@@ -106,7 +106,8 @@ impl Device for End {
 
     fn receive(&mut self, _now: Instant) -> Option<(Arrived<'_>, Leaving<'_>)> {
         if self.arrived.is_empty() {
-            // The answers to these packets already give the other side work.
+            // The responses to the previous packets are sent first, so that the other side already
+            // has work.
             self.sender.flush();
             self.fetch();
         }
@@ -130,7 +131,7 @@ impl Device for End {
     }
 }
 
-/// A packet that arrived.
+/// Token to process an arrived packet.
 pub(super) struct Arrived<'a> {
     packet: Vec<u8>,
     used: &'a mut Vec<Vec<u8>>,
@@ -157,7 +158,7 @@ impl smoltcp::phy::TxToken for Leaving<'_> {
             ..
         } = self.0;
         let mut packet = free.pop().unwrap_or_default();
-        // Only additional bytes are cleared, because smoltcp writes the whole packet.
+        // Only additional bytes are cleared, because smoltcp overwrites the whole packet.
         packet.resize(len, 0);
         let result = f(&mut packet);
         if *loss > 0.0 && random.f64() < *loss {

@@ -12,10 +12,10 @@ use smoltcp::wire::{Ipv4Packet, TcpPacket};
 use super::bare::Port;
 use super::vnet::{ETHERNET, HEADER, LARGEST, arrived, outgoing};
 
-/// The largest frame with the header before it.
+/// Size of the buffer for the largest frame, including the virtio-net header.
 const ROOM: usize = HEADER + ETHERNET + 65_535;
 
-/// A card.
+/// A network card, opened as a file.
 pub(super) struct Card {
     receive: Vec<u8>,
     receiver: File,
@@ -25,15 +25,15 @@ pub(super) struct Card {
 struct Sender {
     file: File,
     frame: Vec<u8>,
-    /// With offloads: the largest segment on the wire.
+    /// With offloads, the maximum segment size on the wire.
     mss: Option<u16>,
-    /// Bytes of an IP packet on the wire.
+    /// Maximum length of an IP packet on the wire in bytes.
     mtu: usize,
 }
 
 impl Card {
-    /// Creates a card on a descriptor that `sys` has opened, with or without offloads, and with
-    /// this MTU on the wire.
+    /// Creates a card on a descriptor that `sys` has opened. `offload` must be the same as there;
+    /// `mtu` is that of the wire.
     pub(super) fn new(descriptor: OwnedFd, offload: bool, mtu: u16) -> io::Result<Self> {
         let file = File::from(descriptor);
         Ok(Card {
@@ -48,7 +48,7 @@ impl Card {
         })
     }
 
-    /// Returns the position of the next intact frame.
+    /// Reads the next valid frame. Returns its range in the buffer.
     fn take(&mut self) -> Option<Range<usize>> {
         loop {
             let len = self.receiver.read(&mut self.receive).ok()?;
@@ -106,7 +106,7 @@ impl Device for Card {
     }
 }
 
-/// A frame that arrived.
+/// Token to process an arrived frame.
 pub(super) struct Received<'a>(&'a [u8]);
 
 impl smoltcp::phy::RxToken for Received<'_> {
@@ -135,7 +135,8 @@ impl smoltcp::phy::TxToken for Sending<'_> {
     }
 }
 
-/// Sends a frame. Retries while the queue is full; any other failure loses the frame, as on a wire.
+/// Sends a frame. Retries while the queue is full. After any other error the frame is lost, as on a
+/// wire.
 fn send(file: &mut File, frame: &[u8]) {
     loop {
         match file.write(frame) {

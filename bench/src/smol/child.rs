@@ -17,14 +17,16 @@ use super::{memory, sys};
 use crate::process::{Pinning, Side};
 use crate::raw::{self, Load};
 
-/// First arguments of the processes.
+/// First argument of a bare client.
 const CLIENT: &str = "bare-client";
+/// First argument of a bare server.
 const SERVER: &str = "bare-server";
+/// First argument of a process with an in-memory link.
 const MEMORY: &str = "memory-link";
 /// Port of a bare server.
 const PORT: u16 = 7175;
 
-/// Carrier of the frames of a stack in user space.
+/// Device that carries the frames of a stack in user space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub(super) enum Wire {
     /// A TAP device.
@@ -99,7 +101,7 @@ impl CardOptions {
         Ok(Bare::new(card, self.addr, self.mac, tuning))
     }
 
-    /// Creates a client for a raw server of the kernel.
+    /// Creates a client for a raw server on kernel TCP.
     pub(super) fn client(
         &self,
         pinning: &Pinning,
@@ -113,7 +115,7 @@ impl CardOptions {
         Ok(command)
     }
 
-    /// Creates a server for one raw client of the kernel.
+    /// Creates a server for one raw client on kernel TCP.
     pub(super) fn server(&self, pinning: &Pinning) -> io::Result<Command> {
         let mut command = pinning.command(Side::Server, std::env::current_exe()?);
         command.arg(SERVER).args(self.words());
@@ -137,14 +139,14 @@ struct ServerOptions {
     card: CardOptions,
 }
 
-/// Owner of the bytes on a link in memory.
+/// Program that sends over an in-memory link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Who {
     Bare,
     Ours,
 }
 
-/// Named as in `--device`.
+/// Congestion control, with the names of `--device`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Congestion {
     None,
@@ -195,8 +197,8 @@ pub(super) struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// Creates the process that measures it. It runs on one processor if both ends are in one
-    /// thread.
+    /// Creates the process that measures the link. It is pinned to one processor if both ends are
+    /// in one thread.
     pub(super) fn command(&self, pinning: &Pinning) -> io::Result<Command> {
         let everywhere = Pinning { processors: None };
         let pinning = if self.threads == 1 {
@@ -253,7 +255,7 @@ impl MemoryOptions {
     }
 }
 
-/// Runs one of these processes, if the arguments of this program request it.
+/// Runs a child process if the arguments of this program request one.
 pub(super) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     let rest = args.get(1..)?;
     match rest.first()?.as_str() {

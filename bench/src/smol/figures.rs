@@ -5,7 +5,7 @@ use crate::ours::Told;
 use crate::raw::Kind;
 use crate::targets::Bound;
 
-/// The tables.
+/// Tables of the report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Section {
     Memory,
@@ -31,7 +31,7 @@ impl Section {
     ];
 }
 
-/// Direction of bytes on a device.
+/// Direction of the bytes on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Direction {
     /// The stack in user space sends.
@@ -40,10 +40,10 @@ pub(super) enum Direction {
     In,
 }
 
-/// Work on a device.
+/// Program that is measured on a device.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Work {
-    /// A bare smoltcp: a stream or a ping-pong.
+    /// A bare smoltcp, with a stream or a ping-pong. The number is the size of writes or messages.
     Bare(Kind, usize),
     /// `uwarp perf` with these arguments.
     Ours(&'static [&'static str], Told),
@@ -54,16 +54,16 @@ pub(super) enum Work {
 pub(super) enum Of {
     /// Raw TCP over the loopback device, with writes of this size.
     Loopback(Kind, usize),
-    /// A link in memory.
+    /// An in-memory link with both ends in one process.
     Memory {
         who: Who,
         mtu: usize,
         threads: usize,
         loss: f64,
-        /// `None` for the default.
+        /// Congestion control; `None` for the default.
         congestion: Option<Congestion>,
     },
-    /// A device, with kernel TCP on the other side.
+    /// A device, with kernel TCP at its other side.
     Device {
         wire: Wire,
         offload: bool,
@@ -72,7 +72,7 @@ pub(super) enum Of {
     },
 }
 
-/// One figure.
+/// A measured figure of the report.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Figure {
     pub(super) section: Section,
@@ -81,7 +81,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// Returns the unit in tables, and its size in the measured unit.
+    /// Returns the unit in tables, and its value in the measured unit.
     pub(super) fn unit(&self) -> (&'static str, f64) {
         match self.section {
             Section::Latency => ("us", 1e-6),
@@ -111,17 +111,17 @@ impl Figure {
     }
 }
 
-/// One target: a figure divided by others.
+/// A target: the ratio of a figure to other figures.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Goal {
     pub(super) name: String,
-    /// Divisors; the one with the best median is used.
+    /// Figures by which it is divided. Only the one with the best median counts.
     pub(super) with: Vec<String>,
     pub(super) bound: Bound,
 }
 
 const WRITES_64K: &[&str] = &["write_bw", "-s64K", "-t16"];
-/// The client sends, so it gets the option.
+/// The client sends, so it gets the option for several segments per FPDU.
 const WRITES_64K_OVER_SEGMENTS: &[&str] = &["write_bw", "-s64K", "-t16", "--fpdu-segments=506"];
 const WRITES_1M_OVER_SEGMENTS: &[&str] = &[
     "write_bw",
@@ -131,10 +131,10 @@ const WRITES_1M_OVER_SEGMENTS: &[&str] = &[
     "--fpdu-segments=506",
 ];
 const WRITES_1M: &[&str] = &["write_bw", "-s1M", "-t16", "--warm-up=50"];
-/// Bytes that a bare stream writes at a time.
+/// Number of bytes that a bare stream writes at a time.
 const CHUNK: usize = 256 << 10;
 
-/// Names, kinds (whether both sides spin), and bytes of a write.
+/// Raw TCP over the loopback device: name, kind (both sides spin or block), and size of a write.
 const LOOPBACK: [(&str, Kind, usize); 6] = [
     ("writes of 64 KiB", Kind::Stream, 64 << 10),
     ("writes of 256 KiB", Kind::Stream, 256 << 10),
@@ -155,7 +155,7 @@ const LOSSES: [(f64, &str); 2] = [(0.001, "0.1 %"), (0.01, "1 %")];
 const CONGESTIONS: [Congestion; 3] = [Congestion::None, Congestion::Reno, Congestion::Cubic];
 const THREADS: [(usize, &str); 2] = [(1, "both ends in one thread"), (2, "a thread for each end")];
 
-/// Figures and targets.
+/// All figures and their targets.
 #[derive(Default)]
 pub(super) struct All {
     pub(super) figures: Vec<Figure>,
@@ -186,7 +186,7 @@ impl All {
     }
 }
 
-/// Returns all figures in the order of a round. Compared figures are neighbours.
+/// Returns all figures in the order of a round. Figures that are compared are neighbours.
 pub(super) fn all() -> All {
     let mut all = All::default();
     memory(&mut all);
@@ -295,7 +295,7 @@ fn device(all: &mut All, wire: Wire, section: Section) {
                 Wire::Tap => Bound::AtLeast(10.0),
                 Wire::Raw => Bound::Reported,
             };
-            // The targets do not require aligned FPDUs, so the figures without alignment are
+            // Aligned FPDUs are not part of the targets, so the figures without alignment are
             // judged.
             for (ours, large, is_judged) in [(&ours, &large, false), (&over, &large_over, true)] {
                 let bound = |bound| if is_judged { bound } else { Bound::Reported };
@@ -348,7 +348,7 @@ mod tests {
                 assert_eq!(find(with).unit(), unit, "{goal:?}");
             }
         }
-        // Number of targets: the link in memory, loss, devices out and in, and latency.
+        // Number of targets in this order: in-memory link, loss, devices out and in, latency.
         let bounds = |bound| goals.iter().filter(|goal| goal.bound == bound).count();
         assert_eq!(bounds(Bound::AtLeast(0.75)), 4);
         assert_eq!(bounds(Bound::AtLeast(0.9)), 4);

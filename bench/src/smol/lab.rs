@@ -1,4 +1,4 @@
-//! Devices with kernel TCP on their other side, and the measurement of each figure on them.
+//! Devices with kernel TCP at their other side. Each figure is measured on one of them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,17 +16,18 @@ use crate::sample::Sample;
 
 const MTU: u16 = 1500;
 const TAP: &str = "uwtap0";
-/// Interface of the stack in user space, and of the kernel.
+/// Interface of the stack in user space, then that of the kernel.
 const VETH: [&str; 2] = ["uwveth0", "uwveth1"];
-/// Key of a device that has offloads, for plain frames.
+/// Option in `--device` that switches offloads off, for plain frames.
 const PLAIN: &str = ",offload=off";
-/// Buffer sizes of a bare socket, selected from 128 KiB to 4 MiB: 256 KiB were as fast as any with
-/// plain frames, and 512 KiB to 1 MiB with offloads.
+/// Size of each buffer of a bare socket with plain frames. Of the sizes from 128 KiB to 4 MiB, 256
+/// KiB was as fast as any.
 const BUFFER_OF_FRAMES: usize = 256 << 10;
+/// Size of each buffer of a bare socket with offloads. 512 KiB to 1 MiB were the fastest sizes.
 const BUFFER_OF_OFFLOAD: usize = 512 << 10;
 
 impl Wire {
-    /// Name in tables.
+    /// Returns the name in tables.
     pub(super) fn told(self) -> &'static str {
         match self {
             Wire::Tap => "TAP",
@@ -34,7 +35,7 @@ impl Wire {
         }
     }
 
-    /// Interface of the stack in user space.
+    /// Returns the interface of the stack in user space.
     fn interface(self) -> &'static str {
         match self {
             Wire::Tap => TAP,
@@ -42,7 +43,7 @@ impl Wire {
         }
     }
 
-    /// Addresses of the kernel, and of the stack in user space.
+    /// Returns the address of the kernel, then that of the stack in user space.
     fn addresses(self) -> [Ipv4Addr; 2] {
         let first = match self {
             Wire::Tap => 1,
@@ -52,7 +53,7 @@ impl Wire {
     }
 }
 
-/// Runs `ip`.
+/// Runs the command `ip` with these arguments.
 fn ip(arguments: &str) -> io::Result<()> {
     let mut command = Command::new("ip");
     command.args(arguments.split_whitespace());
@@ -61,7 +62,7 @@ fn ip(arguments: &str) -> io::Result<()> {
         .map_err(|error| io::Error::other(format!("ip {arguments}: {error}")))
 }
 
-/// Creates the devices in this program's network namespace.
+/// Creates the devices in the network namespace of this program.
 fn make_devices() -> io::Result<()> {
     let [tap, _] = Wire::Tap.addresses();
     ip(&format!("tuntap add dev {TAP} mode tap"))?;
@@ -78,15 +79,16 @@ fn make_devices() -> io::Result<()> {
     ip(&format!("link set {theirs} up"))
 }
 
-/// Environment of all figures.
+/// Servers and settings for all figures.
 pub(super) struct Lab {
     uwarp: Uwarp,
-    /// True if the command has the option to switch offloads off. Without it there are no offloads.
+    /// True if the command has an option to switch offloads off. A command without it has no
+    /// offloads.
     pub(super) has_offload: bool,
     time: Duration,
     with_loss: Duration,
     loopback: raw::Server,
-    /// Raw servers of the kernel at the addresses of the devices.
+    /// Raw servers on kernel TCP at the addresses of the devices.
     raw: BTreeMap<Wire, raw::Server>,
 }
 
@@ -147,8 +149,8 @@ impl Lab {
                 work,
             } => {
                 if wire == Wire::Raw {
-                    // If our side of the pair does not segment and compute checksums, the kernel
-                    // must do it on its side.
+                    // If our end of the veth pair does not segment and compute checksums, the
+                    // kernel must do so on its end.
                     sys::set_offloads(VETH[1], offload)?;
                 }
                 match work {
@@ -209,7 +211,7 @@ impl Lab {
         }
     }
 
-    /// Starts a server on the receiving side.
+    /// Starts `uwarp perf` as a server on the receiving side.
     fn ours(&self, wire: Wire, offload: bool, direction: Direction) -> io::Result<ours::Server> {
         let [kernel, _] = wire.addresses();
         let kernel = self.uwarp.kernel(&kernel.to_string());
@@ -237,11 +239,11 @@ impl Lab {
 
 /// Reason for a missing figure with offloads.
 pub(super) const NO_OFFLOAD: &str = "this uwarp has no offloads yet";
-/// All stacks on the device have the same address, because the kernel remembers it.
+/// MAC address of all stacks on the device. It must not change, because the kernel caches it.
 const MAC: &str = "02:00:00:00:00:02";
 
-/// Returns true if the command accepts the key that switches offloads off. The device has no
-/// address, so it is never opened.
+/// Returns true if the command accepts the option that switches offloads off. The device here has
+/// no address, so it is never opened.
 fn knows_offload(uwarp: &Uwarp) -> io::Result<bool> {
     let mut command = Command::new(&uwarp.path);
     let said = command

@@ -1,4 +1,4 @@
-//! Both ends in one process, with a link in memory between them: a bare smoltcp, and uwarp on it.
+//! A bare smoltcp or uwarp, with both ends in one process and an in-memory link between them.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -20,19 +20,19 @@ use super::bare::{Bare, Tuning};
 use super::cable::{Cable, End};
 
 const PORT: u16 = 7174;
-/// Bytes of a Write, and of a write to a bare stream.
+/// Length in bytes of a Write, and of a write to a bare stream.
 const MESSAGE: usize = 64 << 10;
-/// Writes outstanding.
+/// Maximum number of outstanding Writes.
 const DEPTH: u64 = 16;
-/// [`Settings::takeover`] of an end without a thread that polls it. It is longer than a poll that
-/// handles as much as it may at once.
+/// [`Settings::takeover`] of an end that no thread polls all the time. It is longer than a poll
+/// that processes the maximum amount of data.
 const TAKEOVER: Duration = Duration::from_millis(20);
 
 fn host(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, number)
 }
 
-/// Bytes per second of a bare byte stream from one end to the other.
+/// Measures a bare byte stream from one end to the other in bytes per second.
 pub(super) fn bare(
     cable: Cable,
     tuning: Tuning,
@@ -70,7 +70,7 @@ fn bare_in_one_thread(
         if over && sent == got {
             return Ok(got as f64 / began.elapsed().as_secs_f64());
         }
-        // A write takes as many bytes as there is room for.
+        // A write accepts only as many bytes as there is room for.
         while !over && first.socket().can_send() {
             let rest = MESSAGE - sent % MESSAGE;
             let taken = first.socket().send_slice(&octets[..rest]);
@@ -82,7 +82,7 @@ fn bare_in_one_thread(
             let taken = second.socket().recv_slice(&mut into);
             got += taken.map_err(|error| failed(format!("{error:?}")))?;
         }
-        // The acknowledgement announces the free room.
+        // This sends the acknowledgement, which announces the free room.
         second.turn();
     }
 }
@@ -125,7 +125,7 @@ fn bare_in_two_threads(
     Ok((all - warm) as f64 / came.duration_since(began).as_secs_f64())
 }
 
-/// Settings of uwarp's link.
+/// Returns the settings of uwarp's link.
 pub(super) fn settings(cable: Cable, tuning: Option<Tuning>) -> MemorySettings {
     let usual = MemorySettings::default();
     let faults = FaultSettings::default().seed(cable.seed).loss(cable.loss);
@@ -143,7 +143,8 @@ pub(super) fn settings(cable: Cable, tuning: Option<Tuning>) -> MemorySettings {
         })
 }
 
-/// Bytes per second of 64 KiB Writes, CRC on, 16 outstanding, from one device to the other.
+/// Measures 64 KiB Writes from one device to the other in bytes per second, with CRC and 16
+/// outstanding.
 pub(super) fn ours(
     cable: Cable,
     tuning: Option<Tuning>,
@@ -171,7 +172,7 @@ pub(super) fn ours(
     })
 }
 
-/// One side of a connection.
+/// One side of a connection between two uwarp devices.
 struct Side {
     cq: Cq,
     qp: Qp,
@@ -201,13 +202,14 @@ impl Side {
         })
     }
 
-    /// Polls as a target, which gets no completions.
+    /// Polls as a target does, which gets no completions.
     fn polled(&self) {
         let mut batch = [Completion::default(); DEPTH as usize];
         self.cq.poll(&mut batch);
     }
 
-    /// Writes for `time`, and waits until the last Write is placed. Calls `meanwhile` repeatedly.
+    /// Posts Writes for `time`, and waits until the last one is placed. Calls `meanwhile`
+    /// repeatedly. Returns bytes per second.
     fn writes(&self, time: Duration, mut meanwhile: impl FnMut()) -> io::Result<f64> {
         let sges = [self.region.sge(0, MESSAGE as u32)];
         let RemoteBuffer { addr, rkey, .. } = self.remote;
@@ -231,7 +233,7 @@ impl Side {
             take(&mut done)?;
             meanwhile();
         }
-        // All Writes are placed once this Read is answered.
+        // All Writes are placed once this Read has completed.
         let read = SendWr::read(0, &[], RemoteBuffer::at(addr, rkey));
         while posted - done > DEPTH {
             take(&mut done)?;
@@ -246,12 +248,12 @@ impl Side {
     }
 }
 
-/// Connects a client on the first network to a server on the second, to be polled by `threads`
-/// threads.
+/// Connects a client on the first network to a server on the second. `threads` is the number of
+/// threads that will poll them.
 fn connect([first, second]: [Arc<dyn Network>; 2], threads: usize) -> io::Result<(Side, Side)> {
     let mut settings = Settings::default();
     if threads == 1 {
-        // While one end polls, no thread polls the other.
+        // With one thread, no thread polls an end while the other end is polled.
         settings.takeover = TAKEOVER;
     }
     let mut client = Side::new(first, settings.clone())?;
@@ -269,7 +271,7 @@ fn connect([first, second]: [Arc<dyn Network>; 2], threads: usize) -> io::Result
     let server = accepting
         .join()
         .map_err(|_| io::Error::other("the server panicked"))??;
-    // Both are in this process, so the region needs no message.
+    // Both sides are in this process, so no message is needed to exchange the region.
     client.remote = server.region.remote();
     Ok((client, server))
 }

@@ -1,4 +1,4 @@
-//! Tables of TCP in user space.
+//! Tables of figures over TCP in user space.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::sample::Sample;
 use crate::stats::{Ratios, Spread};
 use crate::verdicts::{self, Row};
 
-/// A figure, with a sample for each round, and the reason if one is missing.
+/// A figure, with a sample for each round. `failure` is the reason if a sample is missing.
 pub(super) struct Measured {
     pub(super) figure: Figure,
     pub(super) samples: Vec<Sample>,
@@ -91,7 +91,7 @@ pub(super) fn report(goals: &[Goal], all: &[Measured]) -> String {
     text
 }
 
-/// Returns true if a selected figure is divided by this one, which is then always measured.
+/// Returns true if a selected figure is divided by this one. It must then be measured as well.
 pub(super) fn is_base(figure: &Figure, goals: &[Goal], wanted: impl Fn(&str) -> bool) -> bool {
     let of = |goal: &&Goal| goal.with.contains(&figure.name);
     goals.iter().filter(of).any(|goal| wanted(&goal.name))
@@ -103,8 +103,8 @@ mod tests {
     use crate::smol::child::Who;
     use crate::smol::figures::{self, All, Of, Work};
 
-    /// Two rounds in which bare and raw figures are 2, and uwarp's are 3. Without `offloads`,
-    /// uwarp's figures with offloads are missing.
+    /// Creates results of two rounds, in which bare and raw figures are 2 and uwarp's are 3.
+    /// Without `offloads`, uwarp's figures with offloads are missing.
     fn measured(offloads: bool) -> (Vec<Goal>, Vec<Measured>) {
         let All { figures, goals } = figures::all();
         let of = |figure: Figure| {
@@ -149,7 +149,7 @@ mod tests {
                     false => head = 0,
                 }
             }
-            // Each of the six tables has a line below its head.
+            // Each of the six tables has a line under its head.
             assert_eq!(rows, goals.len() + all.len() + 6);
         }
     }

@@ -1,5 +1,5 @@
-//! System calls that create the descriptors of a TAP device or an AF_PACKET socket. All `unsafe` of
-//! the benchmark is in this file.
+//! System calls for the descriptors of a TAP device or of an AF_PACKET socket. This file has all
+//! `unsafe` code of the benchmark.
 #![expect(
     unsafe_code,
     reason = "the one place of this program where raw system calls are made"
@@ -12,11 +12,13 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use libc::{c_int, c_short, c_uint, c_ulong};
 
-/// `<linux/if_tun.h>`: checksums and TCP segments of both families.
+/// Offloads of checksums, and of TCP segmentation over IPv4 and IPv6 (`<linux/if_tun.h>`).
 const OFFLOADS: c_ulong = 0x01 | 0x02 | 0x04;
-/// `<linux/ethtool.h>`.
+/// Command to switch checksums on sending on or off (`<linux/ethtool.h>`).
 const SET_TRANSMIT_CHECKSUM: u32 = 0x17;
+/// Command to switch TCP segmentation on or off (`<linux/ethtool.h>`).
 const SET_SEGMENTATION: u32 = 0x1f;
+/// Command to switch generic segmentation on or off (`<linux/ethtool.h>`).
 const SET_GENERIC_SEGMENTATION: u32 = 0x24;
 
 fn checked(result: c_int) -> io::Result<c_int> {
@@ -26,7 +28,7 @@ fn checked(result: c_int) -> io::Result<c_int> {
     }
 }
 
-/// Creates a request that names an interface.
+/// Returns a zeroed `ifreq` with the interface name set.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: an `ifreq` is an array and a union of integers and pointers; zero is valid for all of
     // them.
@@ -40,8 +42,8 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// Opens an existing TAP device: with a virtio-net header before each frame and all offloads, or
-/// with neither.
+/// Opens an existing TAP device. With `offload`, all offloads are on and each frame has a
+/// virtio-net header before it.
 pub(super) fn open_tap(name: &str, offload: bool) -> io::Result<OwnedFd> {
     let mut open = OpenOptions::new();
     open.read(true).write(true).custom_flags(libc::O_NONBLOCK);
@@ -58,8 +60,8 @@ pub(super) fn open_tap(name: &str, offload: bool) -> io::Result<OwnedFd> {
     Ok(tun.into())
 }
 
-/// Opens a socket that receives every frame of an interface and sends on it, with or without a
-/// virtio-net header before each frame.
+/// Opens a socket that receives every frame of an interface and sends frames on it. With `offload`,
+/// each frame has a virtio-net header before it.
 pub(super) fn open_packet(name: &str, offload: bool) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: socket takes three integers. The new descriptor has no other owner.
@@ -113,15 +115,15 @@ pub(super) fn open_packet(name: &str, offload: bool) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// `struct ethtool_value`.
+/// The `struct ethtool_value` of the kernel.
 #[repr(C)]
 struct EthtoolValue {
     command: u32,
     data: u32,
 }
 
-/// Lets a kernel interface leave checksums and segmentation to the device below it, or do them
-/// itself.
+/// Selects for a kernel interface whether the device below it computes checksums and segments
+/// frames, or the kernel itself.
 pub(super) fn set_offloads(name: &str, on: bool) -> io::Result<()> {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
     let commands = [

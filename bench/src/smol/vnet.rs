@@ -1,24 +1,27 @@
-//! Headers of frames that the kernel segments and checksums: the virtio-net header (Virtual I/O
-//! Device version 1.2, section 5.1.6), and the TCP options that must agree with it.
+//! Headers of frames that the kernel segments and whose checksums it computes. These are the
+//! virtio-net header (Virtual I/O Device version 1.2, section 5.1.6) and the TCP options that must
+//! agree with it.
 
-/// Bytes of the header without the field for merged buffers.
+/// Length in bytes of the virtio-net header without the field for merged buffers.
 pub(super) const HEADER: usize = 10;
-/// Bytes of an Ethernet header.
+/// Length in bytes of an Ethernet header.
 pub(super) const ETHERNET: usize = 14;
-/// Largest segment that one frame carries. The kernel itself segments a frame of 65,536 bytes or
-/// more, Ethernet header included, before the device gets it (`gso_max_size`), at a quarter of the
-/// speed.
+/// Maximum segment size of one frame. A frame of 65,536 bytes or more, including its Ethernet
+/// header, would be segmented by the kernel before the device gets it (`gso_max_size`). That takes
+/// four times as long.
 pub(super) const LARGEST: u16 = 65_535 - 40 - ETHERNET as u16;
 const _: () = assert!(LARGEST as usize + 40 + ETHERNET < 65_536);
 
-/// VIRTIO_NET_HDR_F_NEEDS_CSUM and VIRTIO_NET_HDR_F_DATA_VALID.
+/// Flag VIRTIO_NET_HDR_F_NEEDS_CSUM.
 const NEEDS_CHECKSUM: u8 = 1;
+/// Flag VIRTIO_NET_HDR_F_DATA_VALID.
 const VALID: u8 = 2;
-/// VIRTIO_NET_HDR_GSO_TCPV4.
+/// Type VIRTIO_NET_HDR_GSO_TCPV4.
 const TCPV4: u8 = 1;
 const SYN: u8 = 2;
 
-/// Offsets of an IPv4 frame's TCP header, of its data, and of their end.
+/// Offsets in a frame with TCP over IPv4: of the TCP header, of its data, and of the end of the
+/// data.
 struct Tcp {
     at: usize,
     data: usize,
@@ -36,9 +39,9 @@ fn tcp(frame: &[u8]) -> Option<Tcp> {
     (data <= end && end <= frame.len()).then_some(Tcp { at, data, end })
 }
 
-/// Returns the header for a frame to send, and starts its TCP checksum. Segments of more than `mss`
-/// bytes will be cut. In a SYN the stack's own maximum, which is that of a frame, is replaced by
-/// that of the wire.
+/// Returns the header for a frame to send, and writes the first part of its TCP checksum. The
+/// kernel will cut segments of more than `mss` bytes. In a SYN, replaces the maximum segment size
+/// of the stack, which is that of a frame, by that of the wire.
 pub(super) fn outgoing(frame: &mut [u8], mss: u16) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let Some(Tcp { at, data, end }) = tcp(frame) else {
@@ -58,8 +61,8 @@ pub(super) fn outgoing(frame: &mut [u8], mss: u16) -> [u8; HEADER] {
     header
 }
 
-/// Returns true if the checksum of an arrived frame need not be verified. In a SYN the peer's
-/// maximum is replaced by that of a frame, because the kernel cuts larger segments.
+/// Returns true if the checksum of an arrived frame need not be verified. In a SYN, replaces the
+/// peer's maximum segment size by that of a frame, because the kernel cuts larger segments.
 pub(super) fn arrived(header: [u8; HEADER], frame: &mut [u8]) -> bool {
     let Some(Tcp { at, data, .. }) = tcp(frame) else {
         return true;
@@ -71,7 +74,7 @@ pub(super) fn arrived(header: [u8; HEADER], frame: &mut [u8]) -> bool {
     vouched
 }
 
-/// Changes the maximum segment size in a SYN.
+/// Changes the maximum segment size in a SYN. Leaves other segments as they are.
 fn set_largest(tcp: &mut [u8], mss: u16) {
     if tcp[13] & SYN == 0 {
         return;
@@ -90,8 +93,8 @@ fn set_largest(tcp: &mut [u8], mss: u16) {
     }
 }
 
-/// Sum of RFC 1071 over the pseudo-header, not complemented: source and destination, the protocol,
-/// and the length.
+/// Returns the sum of RFC 1071 over the pseudo-header, not complemented: source and destination,
+/// the protocol, and the length.
 fn pseudo_sum(addresses: &[u8], len: usize) -> u16 {
     let mut sum = 6 + len as u32;
     for pair in addresses.as_chunks::<2>().0 {
@@ -107,7 +110,8 @@ fn pseudo_sum(addresses: &[u8], len: usize) -> u16 {
 mod tests {
     use super::*;
 
-    /// A TCP segment with `data` bytes and one option of 4 bytes after a NOP.
+    /// Creates a frame with a TCP segment, which has `data` bytes and one option of 4 bytes after a
+    /// NOP.
     fn frame(flags: u8, data: u16) -> Vec<u8> {
         let mut frame = vec![0; 14];
         frame[12] = 8;
@@ -129,7 +133,8 @@ mod tests {
         assert_eq!(header[..2], [1, 1]);
         let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
         assert_eq!([field(2), field(4), field(6), field(8)], [62, 1460, 34, 16]);
-        // 192.0.2.1 and .2: 2 x (0xc000 + 0x0200) + 3, the protocol 6, and 3028 bytes.
+        // The addresses are 192.0.2.1 and .2: 2 x (0xc000 + 0x0200) + 3. The protocol is 6, and the
+        // length 3028.
         let sum = 2 * (0xc000 + 0x0200) + 3 + 6 + 3028_u32;
         let folded = (sum & 0xffff) + (sum >> 16);
         assert_eq!(large[50..52], (folded as u16).to_be_bytes());
