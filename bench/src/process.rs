@@ -41,8 +41,8 @@ impl Pinning {
         }
     }
 
-    /// Creates a command that is killed when this process ends. If `self` has processors, it runs
-    /// on that of its side.
+    /// Creates a command for one side. If `processors` is set, the command runs on the processor
+    /// of its side, and is killed when this process ends.
     pub(crate) fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let Some((client, server)) = self.processors else {
             return Command::new(program);

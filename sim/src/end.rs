@@ -238,8 +238,8 @@ pub(crate) struct End {
     pub(crate) has_posted: bool,
     /// Pause of its program between two turns, in microseconds.
     pub(crate) pause: u64,
-    /// True if it may send: it is the initiator, a message has arrived, or either side may send
-    /// first.
+    /// True once its program may post: after `Established` at the initiator, after the accept at the
+    /// responder.
     pub(crate) open: bool,
 }
 

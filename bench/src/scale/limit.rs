@@ -4,8 +4,9 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Returns how many connections fit into one process that has both ends of each and `besides` more
-/// descriptors. This is `conns` or a multiple of 100.
+/// Raises the limit of descriptors, if permitted, so that this process can have both ends of
+/// `conns` connections and `besides` more. Returns the number of connections that fit: `conns`, or
+/// a multiple of 100.
 pub(super) fn both_ends(conns: usize, besides: usize) -> usize {
     if raise_to(2 * conns + besides).is_ok() {
         return conns;

@@ -114,14 +114,13 @@ impl<D: Port> Bare<D> {
         }
     }
 
-    /// Closes the connection, and waits for at most a second until the peer has acknowledged it.
+    /// Closes the connection, and waits for at most a second until it has ended on both sides.
     pub(super) fn end(&mut self) {
         let until = Clock::now() + Duration::from_secs(1);
         self.end_while(|| Clock::now() < until);
     }
 
-    /// Closes the connection, and waits while `more` returns true until the peer has acknowledged
-    /// it.
+    /// Closes the connection, and waits while `more` returns true until it has ended on both sides.
     pub(super) fn end_while(&mut self, mut more: impl FnMut() -> bool) {
         self.socket().close();
         while self.socket().is_active() && more() {

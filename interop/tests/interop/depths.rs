@@ -112,8 +112,8 @@ struct Agreed {
 }
 
 /// Returns the depths according to RFC 6581 section 9.1. A responder raises its IRD to the
-/// initiator's ORD. siw's ORD is limited: as responder by the ORD of its application (in the
-/// Reply), and as initiator by our IRD.
+/// initiator's ORD. As responder, siw announces an ORD of at most its application's ORD and our
+/// IRD.
 fn expected(role: Role, ours: Depths, theirs: Depths) -> Agreed {
     let [our_ird, our_ord] = [ours.ird, ours.ord].map(u16::from);
     let [their_ird, their_ord] = [theirs.ird, theirs.ord].map(u16::from);

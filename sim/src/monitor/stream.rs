@@ -20,7 +20,7 @@ pub(super) struct Messages {
     terminated: bool,
 }
 
-/// Queue number of each opcode; `None` for tagged messages and for opcodes without a queue.
+/// Queue number of each opcode; `None` for tagged messages.
 const QUEUES: [Option<usize>; 12] = [
     None,
     Some(1),

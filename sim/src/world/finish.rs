@@ -25,8 +25,7 @@ impl World {
         }
         let over = |state: &Option<QpState>| matches!(state, None | Some(QpState::Error));
         let [first, second] = &states;
-        // A QP without a connect request stays Idle. All others leave their state when the
-        // connection ends.
+        // A QP without a connect request stays Idle. All others detect the end of the connection.
         let nobody = !connection.accepted && *second == Some(QpState::Idle);
         let never = *first == Some(QpState::Idle)
             && connection.may_fail()
