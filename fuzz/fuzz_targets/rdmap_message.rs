@@ -1,3 +1,3 @@
-//! Binary of the fuzz target that the library has in the module of the same name.
+//! Binary of a fuzz target. Its code is in the library, in the module of the same name.
 #![cfg_attr(fuzzing, no_main)]
 uwarp_fuzz::binary!(rdmap_message);

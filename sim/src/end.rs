@@ -238,8 +238,8 @@ pub(crate) struct End {
     pub(crate) has_posted: bool,
     /// Pause of its program between two turns, in microseconds.
     pub(crate) pause: u64,
-    /// True once its program may post: after `Established` at the initiator, after the accept at the
-    /// responder.
+    /// True once its program may post: after `Established` at the initiator, after the accept at
+    /// the responder.
     pub(crate) open: bool,
 }
 
