@@ -88,7 +88,7 @@ pub(crate) enum Mishap {
     Up {
         host: usize,
     },
-    /// The MTU of all paths falls to this value.
+    /// The MTU of all paths falls to this value, if it is larger.
     Mtu(usize),
     /// The host vanishes without sending another packet.
     Death {
@@ -145,8 +145,7 @@ impl Scenario {
             .map(|_| host(random, crc, faults.is_lossy()))
             .map(|plan| HostPlan { revision_1, ..plan })
             .collect();
-        // MPA uses the CRC if one side wants it, so the CRC is off only if no host of a connection
-        // wants it. At most one host does not.
+        // At most one host goes without the CRC, because MPA uses it if one side wants it.
         let without = random.usize(0..2 * count);
         if let Some(host) = hosts.get_mut(without) {
             host.crc = false;
@@ -180,7 +179,7 @@ impl Scenario {
         scenario
     }
 
-    /// Returns true if nothing is lost or late, and no host makes another one wait for receives.
+    /// Returns true if nothing is lost or late, and no host makes another one wait.
     pub(crate) fn is_quiet(&self) -> bool {
         let invalid_operation =
             |(_, what): &(_, Mishap)| matches!(what, Mishap::InvalidOperation { .. });
@@ -295,8 +294,8 @@ fn faults(random: &mut Rng) -> Faults {
 }
 
 fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
-    // Without congestion control, smoltcp resends a whole window after each loss and doubles its
-    // timeout. Over a bad link this takes hours.
+    // Without congestion control, smoltcp resends a whole window after each loss and waits longer
+    // each time. Over a bad link this takes hours.
     let tcp = [Congestion::Reno, Congestion::Cubic, Congestion::Off];
     let tcp = if lossy { &tcp[..2] } else { &tcp[..] };
     let srq = random.u8(0..3) == 0;

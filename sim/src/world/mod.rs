@@ -140,7 +140,7 @@ pub(crate) struct World {
     /// Hosts whose shared receives were taken by unexpected messages.
     receives_taken: BTreeSet<usize>,
     tally: Tally,
-    /// True if nothing is lost or late, and no host makes another one wait for receives.
+    /// True if nothing is lost or late, and no host makes another one wait.
     quiet: bool,
 }
 
