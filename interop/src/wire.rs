@@ -36,7 +36,7 @@ pub trait Wire: Send {
     fn name(&self) -> &'static str;
     /// Returns a title for our side, for the matrix.
     fn title(&self) -> &'static str;
-    /// Creates our attachment of the wire and returns the guest's network device.
+    /// Sets up the wire, and returns the guest's network device.
     ///
     /// # Errors
     /// Names the step that the system refused.
