@@ -368,9 +368,9 @@ impl Terminate {
         self.ddp_header.as_ref().map(DdpOctets::as_slice)
     }
 
-    /// Returns the parsed [`ddp_octets`](Self::ddp_octets); also `None` if the DDP version is not
-    /// 1. If Linux siw had begun to answer a Read Request, the MSN in the header is the length of
-    /// the Read.
+    /// Returns the parsed [`ddp_octets`](Self::ddp_octets). `None` also if its DDP version is not
+    /// supported. If Linux siw had begun to answer a Read Request, the MSN in the header is the
+    /// length of the Read.
     #[must_use]
     pub fn ddp_header(&self) -> Option<Header> {
         Header::parse(self.ddp_octets()?)
