@@ -122,7 +122,7 @@ impl Cause {
         Self::new(Reason::Framing(error))
     }
 
-    pub(crate) const fn told(report: TerminateReport) -> Self {
+    pub(crate) const fn from_terminate(report: TerminateReport) -> Self {
         Self::new(Reason::TerminateReport(report))
     }
 
@@ -249,7 +249,7 @@ impl From<LimitReached> for Cause {
 /// Interprets the message without facts about a work request.
 impl From<Terminate> for Cause {
     fn from(terminate: Terminate) -> Self {
-        Cause::told(TerminateReport::new(&terminate, Work::Unknown))
+        Cause::from_terminate(TerminateReport::new(&terminate, Work::Unknown))
     }
 }
 

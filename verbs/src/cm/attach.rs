@@ -6,7 +6,7 @@ use uwarp_mpa::{Negotiated, Revision, Role, RtrKinds};
 use super::connect::ConnectError;
 use crate::limits::ReadPlaces;
 use crate::qp::Qp;
-use crate::qp::inner::Held;
+use crate::qp::inner::PeerCharges;
 use crate::setters::setters;
 
 /// Parameters of a stream on which two programs have agreed, by an MPA startup of their own or in
@@ -94,7 +94,7 @@ impl Qp {
             rtr_offered: RtrKinds::NONE,
             private_data: Vec::new(),
         };
-        let held = Held {
+        let held = PeerCharges {
             peer,
             place: None,
             ird: places,

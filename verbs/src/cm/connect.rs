@@ -13,7 +13,7 @@ use crate::fork_guard::Inherited;
 use crate::limits::ReadPlaces;
 use crate::peer::{self, PrivateDataLimit};
 use crate::progress::WouldWait;
-use crate::qp::inner::{Held, Locked, QpInner};
+use crate::qp::inner::{Locked, PeerCharges, QpInner};
 use crate::qp::state::QpState;
 use crate::setters::setters;
 
@@ -255,7 +255,7 @@ pub(super) fn start(
     let account = qp.device.accounts.peer(to);
     let places = ReadPlaces::up_to(settings.limits.max_ird, &account, qp.in_pd());
     let max_ird = places.amount();
-    let held = Held {
+    let held = PeerCharges {
         peer: account,
         place: None,
         ird: places,

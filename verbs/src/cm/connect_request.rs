@@ -19,7 +19,7 @@ use crate::limits::{Charge, LimitReached, PeerAccount, ReadPlaces, What};
 use crate::peer::{self, PrivateDataLimit};
 use crate::progress::linger::linger;
 use crate::qp::Qp;
-use crate::qp::inner::{Held, QpInner};
+use crate::qp::inner::{PeerCharges, QpInner};
 use crate::qp::state::QpState;
 use crate::setters::setters;
 use crate::wait::after;
@@ -265,7 +265,7 @@ impl ConnectRequest {
         conn.set_now(self.device.now());
         let request = as_frame(&self.request).emit().unwrap_or_default();
         conn.start_responder(&request, &reply, negotiated, llp.emss());
-        let held = Held {
+        let held = PeerCharges {
             peer: account,
             place: Some(place),
             ird: places,

@@ -238,7 +238,7 @@ impl ListenerInner {
 
     /// Returns true if one more connection may be taken from TCP although all places are taken,
     /// because one in startup can be displaced. Otherwise schedules the next attempt.
-    fn can_displace(&self) -> bool {
+    fn displace_or_schedule(&self) -> bool {
         match self.startup_queue.next() {
             Some(when) if when <= self.device.now() => true,
             Some(when) => {
@@ -260,7 +260,7 @@ impl ListenerInner {
                 let Some(listener) = &mut state.llp else {
                     return;
                 };
-                if full && !self.can_displace() {
+                if full && !self.displace_or_schedule() {
                     // The listener is armed again when there may be a place. Until then TCP's own
                     // queue holds the other connections.
                     return;

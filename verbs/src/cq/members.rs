@@ -115,7 +115,7 @@ impl Members {
         let many = state.qps.len() > FEW || !state.groups.is_empty();
         if many && !device.background.is_manual() {
             let result = match state.groups.is_empty() {
-                true => state.seat_all(device),
+                true => state.join_all(device),
                 false => state.sit(device, qp),
             };
             if let Err(error) = result {
@@ -131,9 +131,9 @@ impl Members {
         state.driven = None;
         let member = state.qps.remove(&qp.ctx.qp_num);
         if member.is_some_and(|member| member.sits)
-            && let Some(seat) = qp.member()
+            && let Some(member) = qp.member()
         {
-            state.leave(seat.group());
+            state.leave(member.group());
         }
         self.note(&state);
     }
@@ -146,7 +146,7 @@ impl Members {
 
 impl State {
     /// Moves all QPs into groups.
-    fn seat_all(&mut self, device: &Arc<DeviceInner>) -> rustix::io::Result<()> {
+    fn join_all(&mut self, device: &Arc<DeviceInner>) -> rustix::io::Result<()> {
         // The group is created before any QP joins it: either all QPs join or none.
         self.own(device)?;
         let qps = self.qps.values().filter_map(|member| member.qp.upgrade());
@@ -159,12 +159,12 @@ impl State {
     /// Puts a QP into a group of this CQ. If it already belongs to a group through its other CQ,
     /// counts it there.
     fn sit(&mut self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) -> rustix::io::Result<()> {
-        let seat = match (qp.member(), self.groups.first()) {
-            (Some(seat), _) => seat,
+        let member = match (qp.member(), self.groups.first()) {
+            (Some(member), _) => member,
             (None, Some((group, _))) => qp.join_group(group),
             (None, None) => qp.join_group(self.own(device)?),
         };
-        let group = seat.group();
+        let group = member.group();
         match self
             .groups
             .iter_mut()

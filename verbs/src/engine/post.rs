@@ -32,7 +32,7 @@ impl Connection {
         if self.state == QpState::Idle {
             return Err(PostErrorKind::NotConnected { state: self.state });
         }
-        if !self.sq.has_room_after(0) {
+        if !self.sq.find_room_after(0) {
             return Err(PostErrorKind::SendQueueFull {
                 depth: self.sq.depth(),
             });
@@ -148,7 +148,7 @@ impl Connection {
         if self.state == QpState::Idle {
             return Err(PostErrorKind::NotConnected { state: self.state });
         }
-        if !self.sq.has_room_after(before) {
+        if !self.sq.find_room_after(before) {
             return Err(PostErrorKind::SendQueueFull {
                 depth: self.sq.depth(),
             });

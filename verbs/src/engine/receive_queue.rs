@@ -93,7 +93,7 @@ impl RecvStore {
     /// Reads the polled count only if the store would be full otherwise: another thread may be
     /// writing it.
     #[inline]
-    pub(crate) fn has_room(&mut self) -> bool {
+    pub(crate) fn find_room(&mut self) -> bool {
         if self.taken_after(self.freed_seen) < self.depth {
             return true;
         }
@@ -277,7 +277,7 @@ impl ReceiveQueue {
     ) -> Result<(), PostErrorKind> {
         match &mut self.source {
             Source::Own(store) => {
-                if !store.has_room() {
+                if !store.find_room() {
                     let depth = store.depth();
                     return Err(PostErrorKind::RecvQueueFull { depth });
                 }
@@ -352,7 +352,7 @@ impl ReceiveQueue {
     }
 
     /// Records that the SRQ has notified the waiter. It is not notified again until it waits again.
-    pub(crate) fn told(&mut self) {
+    pub(crate) fn mark_notified(&mut self) {
         if let Source::Shared(shared) = &mut self.source {
             shared.enlisted = false;
         }

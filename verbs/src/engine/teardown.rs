@@ -159,7 +159,7 @@ impl Connection {
             Some(blamed) => blamed.cause,
             None => {
                 let report = TerminateReport::new(&terminate, work);
-                Cause::told(report.read_twice(self.reads_payload_twice()))
+                Cause::from_terminate(report.read_twice(self.reads_payload_twice()))
             }
         };
         let reason = match lacks {
@@ -494,7 +494,7 @@ impl Connection {
         Some(Blamed {
             sequence,
             status,
-            cause: Cause::told(TerminateReport::about(terminate, asked)),
+            cause: Cause::from_terminate(TerminateReport::about(terminate, asked)),
         })
     }
 

@@ -265,7 +265,7 @@ impl SendQueue {
     /// Reads the polled count only if the queue would be full otherwise: another thread may be
     /// writing it.
     #[inline]
-    pub(crate) fn has_room_after(&mut self, before: usize) -> bool {
+    pub(crate) fn find_room_after(&mut self, before: usize) -> bool {
         if self.taken(self.freed_seen) + before < self.depth {
             return true;
         }

@@ -141,7 +141,7 @@ impl State {
 
     /// Checks the progress of the peer, if the check is due. Returns true if there was none for too
     /// long.
-    fn is_over(&mut self, now: Instant) -> bool {
+    fn check_progress(&mut self, now: Instant) -> bool {
         let Some(llp) = &mut self.llp else {
             return true;
         };
@@ -190,7 +190,7 @@ impl Source for Lingering {
             return Verdict::Settled;
         };
         let mut state = self.state.lock();
-        if state.turn() || state.is_over(now) {
+        if state.turn() || state.check_progress(now) {
             if let Some(llp) = state.llp.take() {
                 background.forget_fd(llp.fd());
             }

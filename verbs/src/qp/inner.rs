@@ -66,7 +66,7 @@ pub(crate) struct QpPlace {
 }
 
 /// Resources of a connection on the accounts of its peer.
-pub(crate) struct Held {
+pub(crate) struct PeerCharges {
     pub(crate) peer: Arc<PeerAccount>,
     /// Charge for a connection that the peer opened; `None` if this side connected.
     pub(crate) place: Option<Charge>,
@@ -90,7 +90,7 @@ pub(crate) struct Locked {
     /// threads leave.
     pub(super) retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
     /// Held from the first byte sent to the peer until the LLP is gone.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<PeerCharges>,
     /// Observer of the connection's events: a CM id.
     observed: Option<Observed>,
 }
@@ -471,7 +471,7 @@ impl Locked {
 impl ReceiveWaiter for QpInner {
     fn receive_posted(&self) {
         let mut locked = self.lock();
-        locked.driven.conn.rq.told();
+        locked.driven.conn.rq.mark_notified();
         self.go_on(&mut locked);
     }
 }

@@ -11,7 +11,7 @@ use crate::limits::Charge;
 use crate::progress::background::Interest;
 use crate::progress::drive::Waits;
 use crate::progress::linger::linger;
-use crate::qp::inner::{Driver, Held, Locked, QpInner};
+use crate::qp::inner::{Driver, Locked, PeerCharges, QpInner};
 
 impl QpInner {
     /// Attaches a connected or connecting LLP. The caller has brought the connection into the right
@@ -20,7 +20,7 @@ impl QpInner {
         self: &Arc<Self>,
         locked: &mut Locked,
         mut llp: Box<dyn Llp>,
-        held: Held,
+        held: PeerCharges,
         target: Option<(Option<SocketAddr>, SocketAddr)>,
     ) -> Result<(), LlpError> {
         self.watch_over(&mut *llp)?;

@@ -162,7 +162,7 @@ impl SrqInner {
         let mut state = self.state.lock();
         let store = &mut state.store;
         let result = each(wrs, |_, wr| {
-            if store.has_room() {
+            if store.find_room() {
                 store.post(wr, rules)
             } else {
                 let depth = store.depth();

@@ -24,7 +24,8 @@ fn terminates() -> impl Iterator<Item = Cause> {
 fn terminates_in_words() {
     let title = "Terminate Messages of the peer, by number";
     let in_place = Terminate::parse(&[0x20, 2, 0, 0]).unwrap();
-    let in_place = Cause::told(TerminateReport::new(&in_place, Work::Unknown).read_twice(true));
+    let in_place =
+        Cause::from_terminate(TerminateReport::new(&in_place, Work::Unknown).read_twice(true));
     insta::assert_snapshot!(table(title, terminates().chain([in_place]), &[]));
 }
 
@@ -56,7 +57,7 @@ fn terminates_about_a_work_request_in_words() {
         let told = |octets: &[u8; 2]| {
             let terminate =
                 Terminate::parse_from(Peer::Rfc, &[octets[0], octets[1], 0, 0]).unwrap();
-            Cause::told(TerminateReport::about(&terminate, asked))
+            Cause::from_terminate(TerminateReport::about(&terminate, asked))
         };
         codes.iter().map(told).collect()
     };

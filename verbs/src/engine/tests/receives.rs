@@ -162,7 +162,7 @@ fn who_was_told_of_a_receive_and_found_it_gone_is_told_of_the_next() {
             srq.take(None, None).wqe.is_some(),
             "another connection is faster"
         );
-        server.conn.rq.told();
+        server.conn.rq.mark_notified();
         server.conn.receive(&mut server.rx);
         assert!(server.conn.is_starving());
         // An additional call changes nothing.
@@ -170,7 +170,7 @@ fn who_was_told_of_a_receive_and_found_it_gone_is_told_of_the_next() {
     }
     srq.post(&[RecvWr::new(9, &[])]).unwrap();
     assert_eq!(notified(), 4);
-    server.conn.rq.told();
+    server.conn.rq.mark_notified();
     server.conn.receive(&mut server.rx);
     assert_eq!(server.numbers(), [(9, Status::Success)]);
 }

@@ -73,11 +73,11 @@ impl Scene {
     fn sends_alone(&mut self, wr: &SendWr<'_>) {
         self.post(wr);
         assert_eq!(self.after(Duration::ZERO).len(), 1);
-        self.is_silent();
+        self.assert_silent();
     }
 
     #[track_caller]
-    fn is_silent(&mut self) {
+    fn assert_silent(&mut self) {
         for _ in 0..10 {
             assert_eq!(self.after(WAKE_UP / 2), []);
         }
@@ -97,13 +97,13 @@ fn a_peer_that_sends_nothing_is_woken_once() {
     let mut scene = Scene::new(&Settings::default());
     scene.server.post_receives(1);
     // No FPDU was sent yet, so none can have been missed.
-    scene.is_silent();
+    scene.assert_silent();
     scene.post(&SendWr::send_inline(1, b"ping"));
     assert_eq!(scene.after(Duration::ZERO).len(), 1);
     assert_eq!(scene.client.deadline(), Some(scene.now + WAKE_UP));
     assert_eq!(scene.after(WAKE_UP - MOMENT), []);
     assert!(is_wake_up(&scene.after(MOMENT)));
-    scene.is_silent();
+    scene.assert_silent();
     assert_eq!(scene.client.deadline(), None);
     // The wake-up completes nothing at the peer.
     assert_eq!(scene.server.numbers(), [(0, Status::Success)]);
@@ -117,7 +117,7 @@ fn a_peer_that_has_sent_something_is_not_woken() {
     scene.post(&write());
     assert_eq!(scene.after(Duration::ZERO).len(), 1);
     scene.answers();
-    scene.is_silent();
+    scene.assert_silent();
     // The peer is not woken either if its FPDU arrived before our first one was sent.
     let settings = Settings {
         send_first: true,
@@ -137,9 +137,9 @@ fn nor_is_one_whose_first_fpdu_has_begun_to_arrive() {
     assert_eq!(scene.after(Duration::ZERO).len(), 1);
     scene.answers();
     let rest = scene.line.lock().arrived.split_off(1);
-    scene.is_silent();
+    scene.assert_silent();
     scene.line.lock().arrived.extend(rest);
-    scene.is_silent();
+    scene.assert_silent();
     assert_eq!(scene.client.conn.state, QpState::Rts);
 }
 
@@ -170,7 +170,7 @@ fn an_fpdu_that_is_on_its_way_is_enough() {
     scene.client.turn(&scene.pool, scene.now + WAKE_UP);
     scene.line.lock().room = usize::MAX;
     assert_eq!(scene.after(2 * WAKE_UP).len(), 2);
-    scene.is_silent();
+    scene.assert_silent();
 }
 
 #[test]
@@ -179,14 +179,14 @@ fn a_connection_that_ends_wakes_nobody() {
     scene.post(&write());
     assert_eq!(scene.after(Duration::ZERO).len(), 1);
     scene.client.conn.disconnect();
-    scene.is_silent();
+    scene.assert_silent();
 
     let mut scene = Scene::new(&Settings::default());
     scene.post(&write());
     assert_eq!(scene.after(Duration::ZERO).len(), 1);
     scene.client.conn.terminate();
     assert_eq!(scene.after(Duration::ZERO)[0].opcode, wire::TERMINATE);
-    scene.is_silent();
+    scene.assert_silent();
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn an_rtr_indication_that_brings_nothing_back_is_followed_by_a_wake_up() {
     let rtr = scene.after(Duration::ZERO);
     assert_eq!((rtr.len(), rtr[0].len), (1, 0));
     assert!(is_wake_up(&scene.after(WAKE_UP)));
-    scene.is_silent();
+    scene.assert_silent();
 }
 
 /// The wake-up has Markers and a CRC like other FPDUs, and the peer accepts the next one.
