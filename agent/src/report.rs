@@ -158,7 +158,7 @@ impl Session {
             }
             self.report_completions(number);
             if self.control.is_full() {
-                break; // the queue must be sent first; the next turn continues
+                break; // the queued output must be sent first; the next turn continues
             }
         }
         busy

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time used up to one moment.
+/// Processor time that was used until a given moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Usage {
     /// Time of all threads of this process, user and system, in nanoseconds.

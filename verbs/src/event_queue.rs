@@ -125,8 +125,8 @@ impl EventQueue {
             self.fork_guard.check().ok()?;
             let mut state = self.state.lock();
             let event = self.take(&mut state)?;
-            // Counted before the lock is released: a thread that destroys the object either takes
-            // the event back or waits for its acknowledgement.
+            // Counted before the lock is released: a thread that destroys the object either removes
+            // the event from the queue or waits for its acknowledgement.
             state.count(event.object(), 1);
             Some(UnackedEvent {
                 queue: Arc::clone(self),
@@ -157,8 +157,8 @@ impl EventQueue {
         }
     }
 
-    /// Acknowledges `count` events of an object. Only the total counts: a program may acknowledge
-    /// more events than it has taken, and fewer later.
+    /// Acknowledges `count` events of an object. Only the total counts: an excess of
+    /// acknowledgements makes up for missing ones later.
     pub(crate) fn ack(&self, object: EventObject, count: u64) {
         if !self.fork_guard.is_here() {
             return;

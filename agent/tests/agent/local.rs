@@ -1,5 +1,5 @@
-//! Sessions that their program drives. They use the same protocol, without a thread or a
-//! connection.
+//! Sessions that their program drives. They use the protocol of the other sessions, but have
+//! neither a thread nor a connection to a controller.
 
 use serde_json::{Value, json};
 use uwarp_agent::LocalSession;

@@ -25,7 +25,8 @@ impl World {
         }
         let over = |state: &Option<QpState>| matches!(state, None | Some(QpState::Error));
         let [first, second] = &states;
-        // A QP without a connect request stays Idle. All others detect the end of the connection.
+        // A QP that never began to connect or to accept stays Idle. All others detect the end of
+        // the connection.
         let nobody = !connection.accepted && *second == Some(QpState::Idle);
         let never = *first == Some(QpState::Idle)
             && connection.may_fail()
@@ -48,8 +49,9 @@ impl World {
         Ok(false)
     }
 
-    /// Handles a connection that is not over after `PATIENCE`. This is an error, unless an unpolled
-    /// CQ explains it for the first time; then ends the connection and waits once more.
+    /// Handles a connection that is not over after `PATIENCE`. If a host does not poll its CQ, ends
+    /// the connection and waits once more. Otherwise, and the second time (`again`), this is an
+    /// error.
     pub(crate) fn patience_over(
         &mut self,
         number: usize,
@@ -71,7 +73,8 @@ impl World {
             )
         });
         let stage = connection.stage;
-        // A connection that has begun to end has its own timeouts.
+        // An unpolled CQ is no excuse once the connection has begun to end (`ending`): its own
+        // timeouts should have ended it.
         let polled =
             |end: &End| (self.hosts[end.host].as_ref()).is_some_and(|host| !host.plan.overflow);
         let polled = connection.ends.iter().all(polled);

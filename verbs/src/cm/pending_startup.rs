@@ -52,7 +52,7 @@ struct Awaiting {
     responder: Responder,
     deadline: Instant,
     slot: Option<Slot>,
-    /// Charge among the half-open connections of its peer.
+    /// Charge against the peer's limit of half-open connections.
     place: Charge,
 }
 
@@ -318,8 +318,8 @@ impl PendingStartup {
         state.take().map(|ended| (ended, result))
     }
 
-    /// Handles the older connections of the listener first, because a Request is about to be
-    /// reported.
+    /// Handles the older connections of the listener before the Request of a newer one is reported.
+    /// Requests are thus reported in the order of their connections.
     fn attend_older(&self, now: Instant) {
         let Some(listener_queue) = &self.listener_queue else {
             return;

@@ -25,8 +25,8 @@ impl WorkError {
 }
 
 impl Completion {
-    /// Returns the completion if the work request succeeded, for use with `?` (the `status` of
-    /// `ibv_wc`).
+    /// Returns the completion if its `status` (that of `ibv_wc`) is success, and otherwise an error
+    /// for use with `?`.
     ///
     /// # Errors
     /// [`WorkError`] for every status except [`Status::Success`].

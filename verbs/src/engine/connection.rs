@@ -106,7 +106,8 @@ pub(crate) struct OpenStream {
     pub(crate) answered_last: bool,
     /// Responder: the first FPDU has not arrived yet.
     pub(crate) first_awaited: bool,
-    /// First RFC 7306 message that this side began to send. The peer may not support RFC 7306.
+    /// First RFC 7306 message that this side began to send. It explains a Terminate from a peer
+    /// that does not support RFC 7306.
     pub(crate) extension: Option<Opcode>,
     /// Initiator: the Read that serves as RTR indication is outstanding. It belongs to no work
     /// request.
@@ -175,8 +176,8 @@ pub(crate) struct Connection {
     /// Time at which the peer's next message stops waiting for a receive ([`OnNoReceive::Hold`]).
     /// The LLP is not read while it waits. `None`: no message waits.
     pub(crate) starving: Option<Instant>,
-    /// Time that the message may wait in all, once the peer has closed. It is shorter than the
-    /// configured time.
+    /// Total time that the message may wait, from the start of the wait. Set when the peer closes
+    /// meanwhile, and shorter than the configured time.
     pub(crate) shortened_hold: Option<Duration>,
     /// [`AsyncEvent::LastWqeReached`] was raised.
     pub(crate) raised_last_wqe: bool,
@@ -515,8 +516,8 @@ impl Connection {
         self.tx.taken(octets);
         self.time_wake_up();
         self.retire();
-        // The event of a Write waits for outstanding requests. The last one may have been
-        // unsignaled.
+        // The event of the peer's Write is raised when no request of this side is outstanding. The
+        // last one may just have been retired without a completion.
         if self.unreported_write && self.sq.is_empty() {
             self.raise_write_event();
         }
@@ -533,8 +534,8 @@ impl Connection {
     /// Returns hints for the unsent bytes: where FPDUs end, whether an FPDU may span TCP segments,
     /// and whether the bytes end with the only outstanding Read or atomic.
     pub(crate) fn fpdu_ends(&self) -> SendHints<'_> {
-        // The request is at the end of the batch, so only the last call of the batch gets this
-        // hint.
+        // The request is at the end of the batch. If the batch takes several send calls, only the
+        // last one gets this hint.
         let asks = self.tx.ends_with_request()
             && self.sq.one_request_pending()
             && !self.has_unsent()

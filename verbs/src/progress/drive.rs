@@ -46,10 +46,11 @@ pub(crate) struct Waits {
 }
 
 /// Progress of the directions with an unfinished transfer, for detecting a peer that stalls. It is
-/// compared only when it is due, so that a busy connection rarely sets this timer.
+/// compared only once `due` has passed, not in every turn. A busy connection thus rarely sets this
+/// timer.
 struct Stall {
     due: Instant,
-    /// Stream position that the LLP had taken, if bytes were left to send.
+    /// Stream position up to which the LLP had taken bytes, if bytes were left to send.
     sent: Option<u64>,
     /// Number of received bytes that were consumed, if an incomplete FPDU was left.
     received: Option<u64>,
@@ -124,7 +125,7 @@ impl Driven {
             self.rx.received(count);
             self.conn.receive(&mut self.rx);
         }
-        // The next turn charges bytes that are left over to the peer's account.
+        // Bytes that are left over are charged to the peer's account in the next turn.
         self.rx.release(pool, None);
     }
 
@@ -398,8 +399,8 @@ impl Driven {
         }
     }
 
-    /// Handles a failed send. First reads messages that arrived earlier, because they tell more
-    /// about the cause than the error of the send, such as a Terminate Message.
+    /// Handles a failed send. First reads messages that arrived earlier, such as a Terminate
+    /// Message, because they tell more about the cause than the error of the send.
     fn send_failed(&mut self, error: LlpError, pool: &BufferPool) {
         while self.conn.wants_octets()
             && let Some(llp) = &mut self.llp

@@ -90,7 +90,7 @@ fn immediate_data_follows_its_write_before_anything_else() {
 
 #[test]
 fn a_write_with_immediate_completes_when_the_llp_has_both_messages() {
-    // 5040-5.5-06: framed is not sent.
+    // 5040-5.5-06: a message that is framed, but not yet taken by the LLP, does not count as sent.
     let memory = Memory::new();
     let (mut client, _server, _pool) = connected(&Settings::default(), &memory);
     let (open, rkey) = (memory.open.to_base(), memory.open.stag().0);
