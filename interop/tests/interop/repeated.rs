@@ -1,6 +1,6 @@
-//! Programs of the distribution in the default profile, without `--peer siw`. Each connects many
-//! times, to siw or from siw. siw misses the first FPDU only sometimes (Q7), so a single connection
-//! would show little.
+//! Existing RDMA programs, such as rping and perftest, on uwarp with its default profile: without
+//! `--peer siw`. Each connects many times, to siw or from siw. siw misses the first FPDU only
+//! sometimes (Q7), so a single connection would show little.
 
 use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, Uwarp};
 
@@ -10,10 +10,10 @@ use crate::{Case, Run};
 
 /// Number of connections of each program.
 const CONNECTIONS: usize = 50;
-/// Environment variable with another number of connections, for a sample.
+/// Environment variable that replaces [`CONNECTIONS`], for example by fewer in a shorter run.
 const SAMPLE: &str = "UWARP_INTEROP_CONNECTIONS";
 /// Port of the first server on siw. Each server has its own port, because the port of the previous
-/// one may still be in use. This wire does not restrict ports.
+/// one may still be in use. The wire of these tests reaches every port of the guest.
 const FIRST_PORT: u16 = 10_000;
 
 /// A server and its client, with as little traffic as possible.
@@ -21,8 +21,8 @@ struct Program {
     words: programs::Program,
     /// Number of connections in one run.
     connects: usize,
-    /// True if the server sends first. It then waits forever for a client on siw (RFC 5044 section
-    /// 7.1.2, rule 4), except with `--peer siw`.
+    /// True if the server sends first. On uwarp it must then wait for the client's first FPDU (RFC
+    /// 5044 section 7.1.2, rule 4), which never comes from siw. `--peer siw` lifts that rule.
     server_first: bool,
 }
 

@@ -7,8 +7,8 @@
 //! memory limits of the peer and the device is in use, because it is about to be used again. Beyond
 //! that, the bytes are moved to a buffer of their size.
 //!
-//! A connection that fills its buffer gets a larger one from the next read on, until it has not
-//! filled a normal one for a while.
+//! A connection that fills its buffer gets a larger one from the next read on. It returns to a
+//! normal one after many reads that would have fitted a normal one.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ const FPDU: u64 = 68 * 1024;
 /// If a receiver is faster than its peer, short reads occur between those that need the large
 /// buffer.
 const SMALL_READS: u16 = 1024;
-/// Largest staging, in bytes, that an idle connection keeps. A larger one returns to the pool.
+/// Size in bytes of the largest staging buffer of sends (`transmit.rs`) that an idle connection
+/// keeps. A larger one returns to the pool.
 pub(super) const SMALL_STAGING: usize = 16 * 1024;
 
 /// Received bytes that are not handled yet.

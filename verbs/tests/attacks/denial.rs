@@ -132,8 +132,9 @@ fn s6_4_6_overflow_of_an_unshared_cq() {
     victim.check_unharmed();
 }
 
-/// A CQ has at most one entry for each receive, and the program posts the receives. A shared CQ of
-/// that size (CQ_MIN_SIZE) cannot overflow, however much one peer sends.
+/// A CQ gets at most one entry for each receive, and the program posts the receives. A shared CQ
+/// with an entry for each receive of all its QPs (CQ_MIN_SIZE) cannot overflow, however much one
+/// peer sends.
 #[test]
 fn s6_4_3_2_flood_of_completions_in_a_shared_cq() {
     let mut settings = settings();

@@ -15,7 +15,7 @@ pub(crate) const SLOTS: usize = 6;
 
 /// Object of a slot, which the slot's STag belongs to.
 pub(crate) enum Object {
-    /// A type 1 window, which the thread that plays the phase binds.
+    /// A type 1 window. The thread that executes the phase binds it by a call.
     ByCall(Arc<Mutex<MemoryWindow>>),
     /// A type 2 window.
     Window(MemoryWindow),
@@ -113,8 +113,8 @@ impl Loan {
         }
     }
 
-    /// Makes the STag valid in this phase. Returns the request that does it, if one is needed, or
-    /// `None` if it is impossible.
+    /// Makes the STag valid in this phase. Returns `None` if that is impossible, `Some(None)` if it
+    /// is already done, and otherwise the request that does it.
     pub(crate) fn lend(
         &mut self,
         phase: usize,
@@ -178,8 +178,8 @@ impl Loan {
         Some(kind)
     }
 
-    /// Invalidates the STag in this phase as its owner. Returns the request that does it, if one is
-    /// needed, or `None` if it is impossible.
+    /// Invalidates the STag in this phase as its owner. Returns `None` if that is impossible,
+    /// `Some(None)` if it is already done, and otherwise the request that does it.
     pub(crate) fn recall(
         &mut self,
         phase: usize,

@@ -52,8 +52,8 @@ impl World {
             cqs,
             _pds: pds,
         };
-        // Ends when polls receive on both sides: from then on the background leaves ready
-        // connections alone for an hour.
+        // Repeats until both sides count as polled by the program. From then on the background
+        // leaves ready connections alone for an hour.
         until(|| {
             for [ours, theirs] in &world.pairs {
                 world.ping(ours, theirs, 1);
@@ -160,7 +160,7 @@ fn the_last_active_member_is_polled_alone_and_the_others_soon_after() {
     let [other, other_peer] = &world.pairs[3];
     world.ping(ours, theirs, 1);
     let group = world.group(1);
-    // The clock is stopped, so that the number of polls is the limit.
+    // All polls get the same time, so only their number makes one of them query the set.
     let now = group.device.now();
     let polled = || {
         group.poll(now, true);
@@ -194,7 +194,7 @@ fn the_last_active_member_is_polled_alone_and_the_others_soon_after() {
     assert!(polls.is_some_and(|polls| polls < 20), "{polls:?}");
 }
 
-/// A poll without ready members gives no turns; a query returns up to 64 members.
+/// A round gives turns only to dirty and to ready members. Here there are none.
 #[test]
 fn an_idle_member_gets_no_turn() {
     let world = World::new();
