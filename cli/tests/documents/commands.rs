@@ -19,7 +19,6 @@ enum How {
 }
 
 /// Settings for a block that is run in its own network namespace.
-#[derive(Default)]
 struct Run {
     /// Commands to run before those of the block.
     before: &'static str,
@@ -199,12 +198,13 @@ fn commands_of_the_pages_do_what_they_say() {
         }
         let script = run.script(&block);
         let home = Home::new(&number.to_string());
-        let (status, said) = match home.run(&script) {
+        let ended = match home.run(&script) {
             Ok(ended) => ended,
             Err(why) => panic!("{at}: {why}"),
         };
-        if status != 0 {
-            let _ = writeln!(wrong, "{at}: exit status {status}\n{script}\n{said}");
+        let said = ended.stdout;
+        if !ended.status.success() {
+            let _ = writeln!(wrong, "{at}: {}\n{script}\n{said}", ended.status);
         }
         for line in block.output() {
             let is_said = said

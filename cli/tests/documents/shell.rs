@@ -1,14 +1,11 @@
 //! Runs commands of the pages in a shell, in its own network namespace.
 
-use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
-/// Time limit of a script. Nothing takes this long, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
+use crate::common::{Ended, Uwarp};
 
 /// Options of `unshare` for a new network namespace and PID namespace: for an ordinary user, and
 /// for root. When the first process of a PID namespace ends, the kernel kills all its other
@@ -50,53 +47,25 @@ impl Home {
         home
     }
 
-    /// Runs a script by bash. The loopback interface is up when it starts. Returns the exit status
-    /// and the output.
-    pub(crate) fn run(&self, script: &str) -> Result<(i32, String), String> {
+    /// Runs a script by bash. The loopback interface is up when it starts. The output is all in
+    /// `stdout`.
+    pub(crate) fn run(&self, script: &str) -> Result<Ended, String> {
         let way = way_in().clone()?;
         let path = std::env::var("PATH").unwrap_or_default();
-        let mut child = Command::new("unshare")
+        let (bin, built) = (self.0.join("bin"), built().display());
+        let mut command = Command::new("unshare");
+        command
             .args(way)
-            .args([
-                "bash",
-                "-euc",
-                "ip link set lo up\nexec 2>&1\neval \"$1\"",
-                "bash",
-                script,
-            ])
+            .args(["bash", "-euc"])
+            .arg("ip link set lo up\nexec 2>&1\neval \"$1\"")
+            .args(["bash", script])
             .current_dir(&self.0)
             .env("HOME", &self.0)
             .env(
                 "PATH",
-                format!(
-                    "{}:{path}:/usr/sbin:/sbin:{}",
-                    self.0.join("bin").display(),
-                    built().display()
-                ),
-            )
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let mut stdout = child.stdout.take().expect("it is piped");
-        let reader = std::thread::spawn(move || {
-            let mut said = Vec::new();
-            let _ = stdout.read_to_end(&mut said);
-            String::from_utf8_lossy(&said).into_owned()
-        });
-        let begun = Instant::now();
-        let status = loop {
-            match child.try_wait().map_err(|error| error.to_string())? {
-                Some(status) => break status.code().unwrap_or(-1),
-                None if begun.elapsed() > PATIENCE => {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    break -1;
-                }
-                None => std::thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        Ok((status, reader.join().expect("reading does not panic")))
+                format!("{}:{path}:/usr/sbin:/sbin:{built}", bin.display()),
+            );
+        Ok(Uwarp::start_with(&mut command).end())
     }
 }
 
