@@ -77,6 +77,36 @@ fn links_lead_to_files_and_headings() {
     assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
 }
 
+/// `./ci.sh book` makes a site of the pages that docs/README.md lists.
+#[test]
+fn pages_of_the_site_link_to_pages_of_the_site() {
+    let linked = |page: &str| -> Vec<String> {
+        targets(&text(page))
+            .into_iter()
+            .filter(|target| !target.contains("://"))
+            .filter_map(|target| Some(target.split('#').next()?.to_owned()))
+            .filter(|path| path.ends_with(".md"))
+            .map(|path| resolved(page, &path))
+            .collect()
+    };
+    const INDEX: &str = "docs/README.md";
+    let mut site = linked(INDEX);
+    site.push(INDEX.to_owned());
+    let mut missing = Vec::new();
+    for page in &site {
+        for target in linked(page) {
+            if !site.contains(&target) {
+                missing.push(format!("{page} links to {target}"));
+            }
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "{INDEX} does not list these pages:\n{}",
+        missing.join("\n")
+    );
+}
+
 /// Returns true if a code span is written like the path of a file or folder of the repository.
 fn is_like_a_path(span: &str) -> bool {
     const KINDS: [&str; 11] = [
