@@ -29,8 +29,8 @@ pub(crate) struct Control {
 
 impl Control {
     /// Appends bytes that were received from the controller.
-    pub(crate) fn take(&mut self, octets: &[u8]) {
-        self.input.take(octets);
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
+        self.input.take(bytes);
     }
 
     /// Removes and returns the next line. Returns `None` if no line is complete, or if the output
@@ -59,9 +59,9 @@ impl Control {
         &self.output[self.sent..]
     }
 
-    /// Removes the first `octets` bytes from the queue after they were sent.
-    pub(crate) fn sent(&mut self, octets: usize) {
-        self.sent += octets;
+    /// Removes the first `bytes` bytes from the queue after they were sent.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.sent += bytes;
         if self.sent == self.output.len() {
             self.output.clear();
             self.sent = 0;
@@ -91,8 +91,8 @@ impl Control {
 /// Splits received bytes into lines.
 #[derive(Default)]
 struct Input {
-    octets: Vec<u8>,
-    /// Number of bytes at the start of `octets` that were returned as lines.
+    bytes: Vec<u8>,
+    /// Number of bytes at the start of `bytes` that were returned as lines.
     taken: usize,
     /// Number of bytes after `taken` that contain no end of line.
     searched: usize,
@@ -101,17 +101,17 @@ struct Input {
 }
 
 impl Input {
-    fn take(&mut self, octets: &[u8]) {
-        self.octets.drain(..self.taken);
+    fn take(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.taken);
         self.taken = 0;
-        self.octets.extend_from_slice(octets);
+        self.bytes.extend_from_slice(bytes);
     }
 
     fn next(&mut self) -> Option<Incoming> {
         loop {
-            let rest = &self.octets[self.taken..];
+            let rest = &self.bytes[self.taken..];
             let fresh = rest.get(self.searched..).unwrap_or_default();
-            let Some(end) = fresh.iter().position(|octet| *octet == b'\n') else {
+            let Some(end) = fresh.iter().position(|byte| *byte == b'\n') else {
                 return self.unfinished();
             };
             let line = rest[..self.searched + end].to_vec();
@@ -131,11 +131,11 @@ impl Input {
     /// Handles input without an end of line. If the line is already too long, discards it and
     /// returns the error.
     fn unfinished(&mut self) -> Option<Incoming> {
-        self.searched = self.octets.len() - self.taken;
+        self.searched = self.bytes.len() - self.taken;
         if self.searched <= MAX_LINE {
             return None;
         }
-        (self.taken, self.searched) = (self.octets.len(), 0);
+        (self.taken, self.searched) = (self.bytes.len(), 0);
         let was_skipping = std::mem::replace(&mut self.skipping, true);
         (!was_skipping).then_some(Incoming::TooLong)
     }
@@ -172,7 +172,7 @@ mod tests {
         input.take(&[b'x'; 70_000]);
         assert_eq!(input.next(), None);
         input.take(b"x\n{}\n");
-        assert!(input.octets.len() < 100);
+        assert!(input.bytes.len() < 100);
         assert_eq!(input.next(), line("{}"));
     }
 

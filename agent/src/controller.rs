@@ -77,10 +77,10 @@ impl Controller {
         if control.is_full() || control.is_over() {
             return;
         }
-        let mut octets = [0; 16_384];
-        match self.stream.read(&mut octets) {
+        let mut bytes = [0; 16_384];
+        match self.stream.read(&mut bytes) {
             Ok(0) => control.end(),
-            Ok(count) => control.take(&octets[..count]),
+            Ok(count) => control.take(&bytes[..count]),
             Err(error) if is_temporary(&error) => {}
             Err(_) => control.end(),
         }

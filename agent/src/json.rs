@@ -121,7 +121,7 @@ fn c_number(text: &str) -> Option<u64> {
 }
 
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |octet: u8| char::from(octet).to_digit(16);
+    let digit = |byte: u8| char::from(byte).to_digit(16);
     let pairs = text.as_bytes().chunks(2);
     pairs
         .map(|pair| match pair {
@@ -231,8 +231,8 @@ impl Line {
         self.member(key, format_args!("{quoted}"));
     }
 
-    pub(crate) fn hex(&mut self, key: &str, octets: &[u8]) {
-        self.member(key, format_args!("\"{}\"", Hex(octets)));
+    pub(crate) fn hex(&mut self, key: &str, bytes: &[u8]) {
+        self.member(key, format_args!("\"{}\"", Hex(bytes)));
     }
 
     fn member(&mut self, key: &str, value: fmt::Arguments<'_>) {
@@ -262,7 +262,7 @@ struct Hex<'a>(&'a [u8]);
 
 impl fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

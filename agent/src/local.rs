@@ -53,16 +53,16 @@ impl LocalSession {
     }
 
     /// Passes bytes from the controller to the session. They may be whole lines or parts of lines.
-    pub fn hear(&mut self, octets: &[u8]) {
-        self.session.control.take(octets);
+    pub fn hear(&mut self, bytes: &[u8]) {
+        self.session.control.take(bytes);
     }
 
-    /// Copies output of the session to `octets` and returns the number of bytes. Output that does
+    /// Copies output of the session to `bytes` and returns the number of bytes. Output that does
     /// not fit remains for the next call.
-    pub fn say(&mut self, octets: &mut [u8]) -> usize {
+    pub fn say(&mut self, bytes: &mut [u8]) -> usize {
         let control = &mut self.session.control;
-        let count = control.queued().len().min(octets.len());
-        octets[..count].copy_from_slice(&control.queued()[..count]);
+        let count = control.queued().len().min(bytes.len());
+        bytes[..count].copy_from_slice(&control.queued()[..count]);
         control.sent(count);
         count
     }

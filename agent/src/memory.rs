@@ -103,9 +103,9 @@ impl Session {
 
     pub(crate) fn fill(&mut self, fields: &Fields, _: &mut Line) -> Result<(), Refusal> {
         let part = self.part(fields)?;
-        let mut octets = content(fields)?;
+        let mut bytes = content(fields)?;
         part.pieces(|off, len| {
-            let piece: Vec<u8> = octets.by_ref().take(len).collect();
+            let piece: Vec<u8> = bytes.by_ref().take(len).collect();
             part.mr.write_at(off, &piece).map(|()| true)
         })
     }
@@ -137,8 +137,8 @@ impl Session {
         let (mut buffer, mut hash) = (vec![0; CHUNK], 0xcbf2_9ce4_8422_2325_u64);
         part.pieces(|off, len| {
             part.mr.read_at(off, &mut buffer[..len])?;
-            hash = buffer[..len].iter().fold(hash, |hash, octet| {
-                (hash ^ u64::from(*octet)).wrapping_mul(0x100_0000_01b3)
+            hash = buffer[..len].iter().fold(hash, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
             });
             Ok(true)
         })?;
@@ -151,9 +151,9 @@ impl Session {
         if part.len > MAX_PEEK {
             return Err(Refusal::agent(format!("len: at most {MAX_PEEK}")));
         }
-        let mut octets = vec![0; part.len];
-        part.mr.read_at(part.off, &mut octets).map_err(outside)?;
-        answer.hex("data", &octets);
+        let mut bytes = vec![0; part.len];
+        part.mr.read_at(part.off, &mut bytes).map_err(outside)?;
+        answer.hex("data", &bytes);
         Ok(())
     }
 
@@ -249,7 +249,7 @@ impl Session {
         let parts = element.split_once(':').and_then(|(region, rest)| {
             let (off, len) = rest.split_once('+')?;
             let number = |text: &str| {
-                let digits = text.bytes().all(|octet| octet.is_ascii_digit());
+                let digits = text.bytes().all(|byte| byte.is_ascii_digit());
                 text.parse::<u64>().ok().filter(|_| digits)
             };
             let len = u32::try_from(number(len)?).ok()?;
@@ -265,10 +265,10 @@ impl Session {
 
     /// Reads the bytes of these elements from memory, because for inline data the agent has to
     /// provide the bytes. Refuses more than `MAX_INLINE` bytes.
-    pub(crate) fn octets(&self, sges: &[Sge]) -> Result<Vec<u8>, Refusal> {
-        let mut octets = Vec::new();
+    pub(crate) fn bytes(&self, sges: &[Sge]) -> Result<Vec<u8>, Refusal> {
+        let mut bytes = Vec::new();
         for sge in sges {
-            let begin = octets.len();
+            let begin = bytes.len();
             let len = sge.len as usize;
             if begin + len > MAX_INLINE {
                 let why = format!("sge: at most {MAX_INLINE} bytes of inline data");
@@ -276,12 +276,12 @@ impl Session {
             }
             let mut regions = self.regions.iter().map(|(_, region)| &region.mr);
             if let Some(mr) = regions.find(|mr| mr.lkey() == sge.lkey) {
-                octets.resize(begin + len, 0);
+                bytes.resize(begin + len, 0);
                 let off = usize::try_from(sge.addr.wrapping_sub(mr.addr())).unwrap_or(usize::MAX);
-                mr.read_at(off, &mut octets[begin..]).map_err(outside)?;
+                mr.read_at(off, &mut bytes[begin..]).map_err(outside)?;
             }
         }
-        Ok(octets)
+        Ok(bytes)
     }
 }
 
@@ -308,7 +308,7 @@ impl Part<'_> {
 fn content(fields: &Fields) -> Result<impl Iterator<Item = u8>, Refusal> {
     let (seed, at) = (fields.number("seed", 0)?, fields.number("at", 0)?);
     let mask = if fields.flag("zero", false)? { 0 } else { 0xFF };
-    Ok(pattern(seed, at).map(move |octet| octet & mask))
+    Ok(pattern(seed, at).map(move |byte| byte & mask))
 }
 
 fn outside(error: OutOfRange) -> Refusal {

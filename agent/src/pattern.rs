@@ -28,11 +28,11 @@ mod tests {
     fn the_pattern_is_that_of_splitmix64() {
         // First two outputs for the seed 1234567, as published with the generator.
         let outputs = [6_457_827_717_110_365_317_u64, 3_203_168_211_198_807_973];
-        let octets: Vec<u8> = outputs.iter().flat_map(|word| word.to_le_bytes()).collect();
-        assert_eq!(pattern(1_234_567, 0).take(16).collect::<Vec<_>>(), octets);
+        let bytes: Vec<u8> = outputs.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(pattern(1_234_567, 0).take(16).collect::<Vec<_>>(), bytes);
         assert_eq!(
             pattern(1_234_567, 5).take(7).collect::<Vec<_>>(),
-            octets[5..12]
+            bytes[5..12]
         );
         // First bytes of the C agent for seed 7.
         let seven: Vec<_> = pattern(7, 0).take(4).collect();

@@ -56,7 +56,7 @@ impl Session {
         answer.flag("windows", true);
         answer.flag("scoped_regions", true);
         answer.flag("peer_to_peer", enhanced);
-        answer.number("imm_octets", 8u32);
+        answer.number("imm_bytes", 8u32);
         if let Some(port) = self.common.rdma_port {
             answer.number("rdma_port", port);
         }

@@ -77,8 +77,8 @@ fn completion_line(number: u64, completion: &Completion) -> Line {
     if imm | inv != 0 {
         line.number("flags", imm | inv);
     }
-    if let Some(octets) = completion.immediate {
-        line.hex("imm", &octets);
+    if let Some(bytes) = completion.immediate {
+        line.hex("imm", &bytes);
     }
     if let Some(rkey) = completion.invalidated {
         line.number("inv", rkey);

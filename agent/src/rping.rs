@@ -173,15 +173,15 @@ impl Server<'_> {
     /// Returns the length of the ping data up to and including its first zero byte. rping writes
     /// back this part.
     fn text_len(&self, len: u32) -> Result<u32, Failure> {
-        let mut octets = vec![0; len.min(DATA) as usize];
-        self.data.read_at(0, &mut octets)?;
-        let zero = octets.iter().position(|octet| *octet == 0);
+        let mut bytes = vec![0; len.min(DATA) as usize];
+        self.data.read_at(0, &mut bytes)?;
+        let zero = bytes.iter().position(|byte| *byte == 0);
         Ok(zero.map_or(len, |at| u32::try_from(at + 1).unwrap_or(len)))
     }
 
     fn go_ahead(&self) -> Result<(), Failure> {
-        let octets = [0; ADVERT as usize];
-        Ok(self.qp.post_send(&SendWr::send_inline(0, &octets))?)
+        let bytes = [0; ADVERT as usize];
+        Ok(self.qp.post_send(&SendWr::send_inline(0, &bytes))?)
     }
 
     /// Waits for the next message that describes memory. Returns `None` if the connection has
@@ -190,12 +190,12 @@ impl Server<'_> {
         if !self.wait_for(WcOpcode::Recv)? {
             return Ok(None);
         }
-        let mut octets = [0; ADVERT as usize];
-        self.inbox.read_at(0, &mut octets)?;
+        let mut bytes = [0; ADVERT as usize];
+        self.inbox.read_at(0, &mut bytes)?;
         self.post_recv()?;
         let number = |from: usize, to: usize| {
-            let octets = octets[from..to].iter();
-            octets.fold(0u64, |number, octet| number << 8 | u64::from(*octet))
+            let bytes = bytes[from..to].iter();
+            bytes.fold(0u64, |number, byte| number << 8 | u64::from(*byte))
         };
         Ok(Some(Advert {
             addr: number(0, 8),

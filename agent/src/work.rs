@@ -106,11 +106,11 @@ impl<'a> Operation<'a> {
     ) -> Result<SendWr<'b>, Refusal> {
         let (rkey, imm) = (self.rkey, self.imm);
         let send = || match inline {
-            Some(octets) => SendWr::send_inline(wr_id, octets),
+            Some(bytes) => SendWr::send_inline(wr_id, bytes),
             None => SendWr::send(wr_id, sges),
         };
         let write = || match inline {
-            Some(octets) => SendWr::write_inline(wr_id, octets, RemoteBuffer::at(raddr, rkey)),
+            Some(bytes) => SendWr::write_inline(wr_id, bytes, RemoteBuffer::at(raddr, rkey)),
             None => SendWr::write(wr_id, sges, RemoteBuffer::at(raddr, rkey)),
         };
         Ok(match self.name {
@@ -150,17 +150,17 @@ impl<'a> Operation<'a> {
 fn parse_imm(fields: &Fields) -> Result<[u8; 8], Refusal> {
     if let Ok(text) = fields.text("imm", "")
         && text.len() == 16
-        && let Some(octets) = unhex(text)
-        && let Ok(octets) = octets.try_into()
+        && let Some(bytes) = unhex(text)
+        && let Ok(bytes) = bytes.try_into()
     {
-        return Ok(octets);
+        return Ok(bytes);
     }
     let number = fields.number_as::<u32>("imm", 0).map_err(|_| {
         Refusal::agent("imm: a number of 32 bits or 16 hexadecimal digits were expected")
     })?;
-    let mut octets = [0; 8];
-    octets[..4].copy_from_slice(&number.to_be_bytes());
-    Ok(octets)
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    Ok(bytes)
 }
 
 /// Parses which requests of a batch are signaled. The returned function takes whether a request is
@@ -210,7 +210,7 @@ impl Session {
             true => batch
                 .lists
                 .iter()
-                .map(|sges| self.octets(sges))
+                .map(|sges| self.bytes(sges))
                 .collect::<Result<_, _>>()?,
             false => Vec::new(),
         };
@@ -220,7 +220,7 @@ impl Session {
             .zip(
                 inline
                     .iter()
-                    .map(|octets| Some(&octets[..]))
+                    .map(|bytes| Some(&bytes[..]))
                     .chain(std::iter::repeat(None)),
             )
             .map(|((index, wr_id, sges), inline)| {
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn immediate_data_is_a_number_or_its_octets() {
+    fn immediate_data_is_a_number_or_its_bytes() {
         let imm = |value: &str| {
             let line = format!("{{\"imm\":{value}}}");
             parse_imm(&Fields::parse(line.as_bytes()).unwrap()).ok()

@@ -104,7 +104,7 @@ struct Slope {
 /// Returns the instructions per byte for each kind of message that was counted with both sizes.
 fn slopes(rows: &[Row]) -> Vec<Slope> {
     let [small, large] = SLOPE;
-    let octets = f64::from(large - small);
+    let bytes = f64::from(large - small);
     let smaller = rows.iter().filter(|row| row.size == small);
     let pairs = smaller.filter_map(|row| {
         let is = |other: &&Row| other.what == row.what && other.size == large;
@@ -113,7 +113,7 @@ fn slopes(rows: &[Row]) -> Vec<Slope> {
     pairs
         .map(|(row, larger)| Slope {
             what: row.what.clone(),
-            counts: [0, 1].map(|side| (larger.counts[side] - row.counts[side]) / octets),
+            counts: [0, 1].map(|side| (larger.counts[side] - row.counts[side]) / bytes),
         })
         .collect()
 }
@@ -157,7 +157,7 @@ fn run(options: &Options) -> io::Result<()> {
         rows.push(row);
     }
     for slope in slopes(&rows) {
-        println!("{}", told_of_octet(&slope));
+        println!("{}", told_of_byte(&slope));
     }
     if options.record {
         return std::fs::write(&options.file, record(&compiler, &rows));
@@ -251,14 +251,14 @@ fn told(row: &Row) -> String {
 
 /// Formats the instructions per byte. The line has its own name and no size, so that it is not
 /// parsed as a row.
-fn told_of_octet(slope: &Slope) -> String {
+fn told_of_byte(slope: &Slope) -> String {
     let [requester, target] = slope.counts;
-    let name = format!("{}{OF_OCTET}", slope.what);
+    let name = format!("{}{OF_BYTE}", slope.what);
     format!("{name:23} {requester:>12.4} {target:>12.4}")
 }
 
 /// Suffix of the names of lines with instructions per byte.
-const OF_OCTET: &str = "/byte";
+const OF_BYTE: &str = "/byte";
 
 const HEAD: &str = "# Instructions in user space for one message, and for one byte of large ones, by callgrind: ./ci.sh instructions compares, and with --record writes this file.\n\
     # CRC on; kernel TCP; valgrind has no AVX-512, so the CRC is that of AVX2 and PCLMULQDQ.\n";
@@ -275,7 +275,7 @@ fn record(compiler: &str, rows: &[Row]) -> String {
         "# one byte: what a message of {large} takes more than one of {small}, by the difference"
     );
     for slope in slopes(rows) {
-        let _ = writeln!(text, "{}", told_of_octet(&slope));
+        let _ = writeln!(text, "{}", told_of_byte(&slope));
     }
     text
 }
@@ -371,10 +371,10 @@ mod tests {
     }
 
     #[test]
-    fn an_octet_takes_what_the_larger_message_takes_more() {
-        let octets = f64::from((1 << 20) - (64 << 10));
-        let mut large = row(1 << 20, 1000.0 + 0.5 * octets);
-        large.counts[1] += 0.25 * octets;
+    fn an_byte_takes_what_the_larger_message_takes_more() {
+        let bytes = f64::from((1 << 20) - (64 << 10));
+        let mut large = row(1 << 20, 1000.0 + 0.5 * bytes);
+        large.counts[1] += 0.25 * bytes;
         let rows = [row(4096, 900.0), large, row(64 << 10, 1000.0)];
         let [slope] = &slopes(&rows)[..] else {
             panic!("one kind of message has both sizes");
@@ -389,12 +389,12 @@ mod tests {
     }
 
     #[test]
-    fn without_both_sizes_nothing_is_told_of_an_octet() {
+    fn without_both_sizes_nothing_is_told_of_an_byte() {
         assert_eq!(slopes(&[row(8, 1000.0), row(1 << 20, 500_000.0)]), []);
     }
 
     #[test]
-    fn the_file_of_the_repository_has_the_octets_of_its_own_counts() {
+    fn the_file_of_the_repository_has_the_bytes_of_its_own_counts() {
         let text = include_str!("../instructions.txt");
         let slopes = slopes(&recorded(text).1);
         let kinds: Vec<_> = slopes.iter().map(|slope| slope.what.as_str()).collect();
@@ -408,7 +408,7 @@ mod tests {
             counts.try_into().unwrap()
         };
         for slope in &slopes {
-            let told = told(&format!("{}{OF_OCTET}", slope.what));
+            let told = told(&format!("{}{OF_BYTE}", slope.what));
             for (told, count) in told.into_iter().zip(slope.counts) {
                 assert!((told - count).abs() < 1e-4, "{slope:?}");
             }

@@ -138,11 +138,11 @@ fn run(command: &mut Command, within: Duration) -> io::Result<(String, String)> 
 
 fn collect(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         if let Some(mut from) = from {
-            let _ = from.read_to_end(&mut octets);
+            let _ = from.read_to_end(&mut bytes);
         }
-        String::from_utf8_lossy(&octets).into_owned()
+        String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 

@@ -94,13 +94,13 @@ impl Kind {
     }
 
     /// Returns the byte that selects the kind.
-    pub(crate) fn octet(self) -> u8 {
+    pub(crate) fn byte(self) -> u8 {
         let at = Self::ALL.iter().position(|kind| *kind == self);
         at.map_or(u8::MAX, |at| at as u8)
     }
 
-    fn of(octet: u8) -> Option<Kind> {
-        Self::ALL.get(usize::from(octet)).copied()
+    fn of(byte: u8) -> Option<Kind> {
+        Self::ALL.get(usize::from(byte)).copied()
     }
 }
 
@@ -238,7 +238,7 @@ impl Load {
     /// Formats the load as arguments of a process.
     pub(crate) fn words(&self) -> [String; 3] {
         [
-            self.kind.octet().to_string(),
+            self.kind.byte().to_string(),
             self.size.to_string(),
             self.time.as_secs_f64().to_string(),
         ]
@@ -258,7 +258,7 @@ impl Load {
     /// Announces the load to the server, runs it, and prints the result.
     pub(crate) fn run(&self, stream: &mut impl Stream) -> io::Result<()> {
         let mut head = [0; 9];
-        head[0] = self.kind.octet();
+        head[0] = self.kind.byte();
         head[1..].copy_from_slice(&(self.size as u64).to_le_bytes());
         stream.write_all(&head)?;
         let (value, cpu) = match self.kind.is_stream() {
@@ -282,7 +282,7 @@ impl Load {
             let mut sent = 0_u64;
             while began.elapsed() < time {
                 for _ in 0..batch {
-                    source.send(|octets| write_all(stream, octets))?;
+                    source.send(|bytes| write_all(stream, bytes))?;
                 }
                 sent += (batch * self.size) as u64;
             }
@@ -304,7 +304,7 @@ impl Load {
                 return Err(io::Error::other("what arrived has another CRC"));
             }
         }
-        let gigabytes = |octets: u64| octets as f64 / 1e9;
+        let gigabytes = |bytes: u64| bytes as f64 / 1e9;
         let ours = (processor_time() - before) / gigabytes(sent);
         // The server's processor time includes the warm-up.
         let theirs = u64::from_le_bytes(answer) as f64 / 1e9 / gigabytes(all);
@@ -314,14 +314,14 @@ impl Load {
     /// Runs a ping-pong. Returns half a round trip in seconds, as the median of batches.
     fn ping_pong(&self, stream: &mut impl Stream) -> io::Result<f64> {
         stream.spin(self.kind.spins(Side::Client))?;
-        let mut octets = vec![0; self.size];
+        let mut bytes = vec![0; self.size];
         let mut times = Vec::new();
         let began = Instant::now();
         while began.elapsed() < self.time + self.time / 10 {
             let before = Instant::now();
             for _ in 0..BATCH {
-                write_all(stream, &octets)?;
-                read(stream, &mut octets)?;
+                write_all(stream, &bytes)?;
+                read(stream, &mut bytes)?;
             }
             let took = before.elapsed().as_secs_f64() / (2 * BATCH) as f64;
             if before.duration_since(began) >= self.time / 10 {
@@ -346,11 +346,11 @@ fn prepare(stream: &TcpStream, congestion: Option<&str>) -> io::Result<()> {
     Ok(())
 }
 
-/// Fills `octets`. Retries while a nonblocking socket has no bytes.
-fn read(stream: &mut impl Stream, octets: &mut [u8]) -> io::Result<()> {
+/// Fills `bytes`. Retries while a nonblocking socket has no bytes.
+fn read(stream: &mut impl Stream, bytes: &mut [u8]) -> io::Result<()> {
     let mut at = 0;
-    while at < octets.len() {
-        match again(|| stream.read(&mut octets[at..]))? {
+    while at < bytes.len() {
+        match again(|| stream.read(&mut bytes[at..]))? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             count => at += count,
         }
@@ -358,11 +358,11 @@ fn read(stream: &mut impl Stream, octets: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes all of `octets`. Retries while a nonblocking socket has no room.
-fn write_all(stream: &mut (impl Stream + ?Sized), octets: &[u8]) -> io::Result<()> {
+/// Writes all of `bytes`. Retries while a nonblocking socket has no room.
+fn write_all(stream: &mut (impl Stream + ?Sized), bytes: &[u8]) -> io::Result<()> {
     let mut at = 0;
-    while at < octets.len() {
-        match again(|| stream.write(&octets[at..]))? {
+    while at < bytes.len() {
+        match again(|| stream.write(&bytes[at..]))? {
             0 => return Err(ErrorKind::WriteZero.into()),
             count => at += count,
         }
@@ -408,25 +408,25 @@ pub(crate) fn serve_one(stream: &mut impl Stream) -> io::Result<()> {
     if kind.is_stream() {
         return drain(stream, Sink::new(kind.work(), size));
     }
-    let mut octets = vec![0; size];
+    let mut bytes = vec![0; size];
     loop {
-        read(stream, &mut octets)?;
-        write_all(stream, &octets)?;
+        read(stream, &mut bytes)?;
+        write_all(stream, &bytes)?;
     }
 }
 
 /// Reads until the end of the stream. Responds with the processor time, and with the CRC if there
 /// is a sink.
 fn drain(stream: &mut impl Stream, mut sink: Option<Sink>) -> io::Result<()> {
-    let mut octets = vec![0; READ];
+    let mut bytes = vec![0; READ];
     let before = processor_time();
     loop {
-        let count = again(|| stream.read(&mut octets))?;
+        let count = again(|| stream.read(&mut bytes))?;
         if count == 0 {
             break;
         }
         if let Some(sink) = &mut sink {
-            sink.take(&octets[..count]);
+            sink.take(&bytes[..count]);
         }
     }
     let nanos = (processor_time() - before) * 1e9;
@@ -442,9 +442,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_known_by_its_octet() {
+    fn a_kind_is_known_by_its_byte() {
         for kind in Kind::ALL {
-            assert_eq!(Kind::of(kind.octet()), Some(kind));
+            assert_eq!(Kind::of(kind.byte()), Some(kind));
         }
         assert_eq!(Kind::of(200), None);
     }

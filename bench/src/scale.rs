@@ -269,17 +269,17 @@ fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<V
             Carrier::Smol => shape.buffer.is_some(),
         };
         let target = judged.then_some(Target::Value(Bound::AtMost(MOST_KIB)));
-        let mut line = |what: &str, octets: f64, target| {
+        let mut line = |what: &str, bytes: f64, target| {
             lines.push(Line {
                 name: format!("one side of one of {}{what}", shape.conns),
                 unit: "KiB",
-                samples: vec![Sample::of(octets / 1024.0)],
+                samples: vec![Sample::of(bytes / 1024.0)],
                 base: None,
                 target,
             });
         };
         let apart = match shape.buffer {
-            Some(octets) => format!(", its two buffers of {octets} bytes apart"),
+            Some(bytes) => format!(", its two buffers of {bytes} bytes apart"),
             None => String::new(),
         };
         let sides: &[(&str, usize)] = match carrier {
@@ -290,10 +290,10 @@ fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<V
             if shape.buffer.is_none() {
                 line(&format!("{name}, never used"), fresh[*side], target);
             }
-            let octets = used[*side] - buffers;
+            let bytes = used[*side] - buffers;
             line(
                 &format!("{name}, after 64 KiB each way{apart}"),
-                octets,
+                bytes,
                 target,
             );
         }

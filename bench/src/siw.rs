@@ -457,7 +457,7 @@ mod tests {
         let script = Who::Raw.script(TESTS[10], 20_001, "uwarp-bench");
         assert!(script.contains(&format!(
             "uwarp-bench raw-client '' $(head -n 1 /tmp/server.log) {} 8 1",
-            Kind::Spin.octet()
+            Kind::Spin.byte()
         )));
         let said = "{\"cpu\":null,\"value\":2.5e-6}\n";
         assert_eq!(parse_raw(said, TESTS[10]), Some(2.5e-6));

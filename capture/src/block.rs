@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_block_is_a_multiple_of_four_octets_and_repeats_its_length() {
+    fn every_block_is_a_multiple_of_four_bytes_and_repeats_its_length() {
         for len in 0..9 {
             let mut out = Vec::new();
             section_header(&mut out, &"x".repeat(len));

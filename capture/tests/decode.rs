@@ -397,7 +397,7 @@ proptest! {
     }
 
     #[test]
-    fn octets_that_are_changed_never_make_it_panic(
+    fn bytes_that_are_changed_never_make_it_panic(
         markers: [bool; 2], steps in prop::collection::vec(step(), 1..6),
         changes in prop::collection::vec((0..1000_usize, 0..2000_usize, any::<u8>()), 1..8),
     ) {

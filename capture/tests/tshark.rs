@@ -431,7 +431,7 @@ fn revision_2_with_enhanced_data_is_dissected() {
 }
 
 #[test]
-fn octets_that_come_one_by_one_are_dissected() {
+fn bytes_that_come_one_by_one_are_dissected() {
     if !tshark_is_here() {
         return;
     }

@@ -27,15 +27,15 @@ impl Advert {
 
     /// Serializes address, key and length, in this order and in network byte order.
     pub(crate) fn emit(&self) -> [u8; ADVERT_LEN] {
-        let mut octets = [0; ADVERT_LEN];
-        octets[..8].copy_from_slice(&self.addr.to_be_bytes());
-        octets[8..12].copy_from_slice(&self.rkey.to_be_bytes());
-        octets[12..].copy_from_slice(&self.len.to_be_bytes());
-        octets
+        let mut bytes = [0; ADVERT_LEN];
+        bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.rkey.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.len.to_be_bytes());
+        bytes
     }
 
-    pub(crate) fn parse(octets: [u8; ADVERT_LEN]) -> Self {
-        let all = u128::from_be_bytes(octets);
+    pub(crate) fn parse(bytes: [u8; ADVERT_LEN]) -> Self {
+        let all = u128::from_be_bytes(bytes);
         #[expect(
             clippy::cast_possible_truncation,
             reason = "the fields are cut out of the whole"
@@ -53,14 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_advert_is_16_octets_in_network_order() {
+    fn an_advert_is_16_bytes_in_network_order() {
         let advert = Advert {
             addr: 0x0102_0304_0506_0708,
             rkey: 0x090a_0b0c,
             len: 0x0d0e_0f10,
         };
-        let octets: Vec<u8> = (1..=16).collect();
-        assert_eq!(advert.emit().as_slice(), octets);
+        let bytes: Vec<u8> = (1..=16).collect();
+        assert_eq!(advert.emit().as_slice(), bytes);
         assert_eq!(Advert::parse(advert.emit()), advert);
     }
 }

@@ -222,8 +222,8 @@ fn mtu(name: u32) -> String {
     format!("{} ({name})", 128 << name)
 }
 
-fn guid(octets: [u8; 8]) -> String {
-    let parts = octets
+fn guid(bytes: [u8; 8]) -> String {
+    let parts = bytes
         .chunks(2)
         .map(|part| format!("{:02x}{:02x}", part[0], part[1]));
     parts.collect::<Vec<_>>().join(":")

@@ -13,8 +13,8 @@ fn conformance(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A server process, which is killed on drop.

@@ -129,8 +129,8 @@ fn a_capture_without_mpa_is_not_said_to_be_right() {
     let file = TempFile::new("empty.pcap");
     // Only the file header: version 2.4, Ethernet.
     let words = [0xA1B2_C3D4, 0x0004_0002, 0, 0, 65_535, 1_u32];
-    let octets: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    fs::write(file.path(), octets).unwrap();
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    fs::write(file.path(), bytes).unwrap();
     let said = dump(&[file.name()]).expect(0).stdout;
     assert!(said.contains("no connection with MPA was found: nothing was checked"));
     assert!(!said.contains("nothing breaks the RFCs"));
@@ -149,34 +149,34 @@ fn a_connection_that_is_not_there_exits_with_2() {
 #[test]
 fn a_file_that_was_cut_is_shown_to_its_last_whole_packet_and_exits_with_2() {
     let file = TempFile::new("cut.pcap");
-    let cut = |octets: &[u8]| {
-        fs::write(file.path(), octets).unwrap();
+    let cut = |bytes: &[u8]| {
+        fs::write(file.path(), bytes).unwrap();
         let ended = dump(&[file.name()]).expect(2);
         ended.says("the file ends in the middle of a packet");
         ended.stdout
     };
-    let octets = fs::read(ERRORS).unwrap();
-    let shown = cut(&octets[..octets.len() - 5]);
+    let bytes = fs::read(ERRORS).unwrap();
+    let shown = cut(&bytes[..bytes.len() - 5]);
     assert!(shown.contains("77 packets"), "{shown}");
     // The exit code is also 2 if nothing before the cut breaks the RFCs. This cut is in the header
     // of the first packet.
-    let shown = cut(&octets[..24 + 7]);
+    let shown = cut(&bytes[..24 + 7]);
     assert!(shown.contains("nothing was checked"), "{shown}");
     // The selected frame is complete, so the cut does not matter.
-    fs::write(file.path(), &octets[..octets.len() - 5]).unwrap();
+    fs::write(file.path(), &bytes[..bytes.len() - 5]).unwrap();
     dump(&[file.name(), "-c", "1"]).expect(0);
 }
 
 /// Writes the capture again, with each packet that has a TCP payload cut into two IP fragments.
 /// Returns the number of fragments.
 fn fragmented(file: &TempFile) -> usize {
-    let octets = fs::read(ERRORS).unwrap();
-    let mut out = octets[..24].to_vec();
+    let bytes = fs::read(ERRORS).unwrap();
+    let mut out = bytes[..24].to_vec();
     let (mut at, mut fragments) = (24, 0);
-    while at < octets.len() {
-        let header = &octets[at..at + 16];
+    while at < bytes.len() {
+        let header = &bytes[at..at + 16];
         let len = u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
-        let packet = &octets[at + 16..at + 16 + len];
+        let packet = &bytes[at + 16..at + 16 + len];
         at += 16 + len;
         // The first fragment has the Ethernet and IPv4 headers and the first 32 bytes of TCP.
         let (head, rest) = packet.split_at((14 + 20 + 32).min(len));
@@ -236,10 +236,10 @@ fn a_file_that_is_damaged_is_shown_to_there_and_exits_with_2() {
     let file = TempFile::new("damaged.pcapng");
     rping(&file, &[]);
     let whole = dump(&[file.name()]).expect(0).stdout;
-    let mut octets = fs::read(file.path()).unwrap();
+    let mut bytes = fs::read(file.path()).unwrap();
     // Damages the length at the end of the last block.
-    *octets.last_mut().unwrap() ^= 0xFF;
-    fs::write(file.path(), octets).unwrap();
+    *bytes.last_mut().unwrap() ^= 0xFF;
+    fs::write(file.path(), bytes).unwrap();
     let ended = dump(&[file.name()]).expect(2);
     ended.says("the capture is damaged");
     assert!(ended.stdout.lines().count() + 1 >= whole.lines().count());

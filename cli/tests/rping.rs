@@ -24,7 +24,7 @@ fn lines(stdout: &str, prefix: &str) -> Vec<String> {
 }
 
 #[test]
-fn ten_pings_of_4096_octets_are_printed_and_validated() {
+fn ten_pings_of_4096_bytes_are_printed_and_validated() {
     let (server, addr) = Uwarp::server(&["-v"]);
     let ended = client(addr, &["-C", "10", "-S", "4096", "-v", "-V"]).expect(0);
     let texts: Vec<_> = (0..10).map(|number| ping_text(number, 4096)).collect();
@@ -203,7 +203,7 @@ fn a_server_that_is_stopped_is_named_by_its_client() {
 const WRONG: usize = 20;
 
 /// Serves one ping of one client as an rping server does, but changes one byte of the echo.
-fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
+fn echo_with_a_wrong_byte(device: &Device, listener: &Listener) {
     const SIZE: u32 = 64;
     let pd = device.alloc_pd().unwrap();
     let cq = device.create_cq(64).unwrap();
@@ -246,9 +246,9 @@ fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
     go_ahead();
 
     let (addr, rkey) = receive();
-    let mut octet = [0];
-    data.read_at(WRONG, &mut octet).unwrap();
-    assert_eq!(octet, *b"H");
+    let mut byte = [0];
+    data.read_at(WRONG, &mut byte).unwrap();
+    assert_eq!(byte, *b"H");
     data.write_at(WRONG, b"h").unwrap();
     qp.post_send(&SendWr::write(0, &sges, RemoteBuffer::at(addr, rkey)))
         .unwrap();
@@ -262,14 +262,14 @@ fn client_of_a_wrong_echo(args: &[&str]) -> Ended {
     let device = Device::tcp().unwrap();
     let listener = device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let addr = listener.local_addr();
-    let server = thread::spawn(move || echo_with_a_wrong_octet(&device, &listener));
+    let server = thread::spawn(move || echo_with_a_wrong_byte(&device, &listener));
     let ended = client(addr, &[&["-C", "1", "-v"], args].concat());
     server.join().unwrap();
     ended
 }
 
 #[test]
-fn one_wrong_octet_in_the_echo_is_found_when_validating() {
+fn one_wrong_byte_in_the_echo_is_found_when_validating() {
     let ended = client_of_a_wrong_echo(&["-V"]).expect(1);
     ended.says(&format!(
         "ping 0: data mismatch! byte {WRONG} came back as 0x68\n  expected: 0x48"
@@ -278,7 +278,7 @@ fn one_wrong_octet_in_the_echo_is_found_when_validating() {
 }
 
 #[test]
-fn one_wrong_octet_in_the_echo_is_of_no_interest_without_validating() {
+fn one_wrong_byte_in_the_echo_is_of_no_interest_without_validating() {
     let ended = client_of_a_wrong_echo(&[]).expect(0);
     let mut text = ping_text(0, 64);
     text.replace_range(WRONG..=WRONG, "h");

@@ -224,7 +224,7 @@ fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
     let files = ["server", "client"].map(|side| TempFile::new(&format!("{name}-{side}.pcapng")));
     let wire = ["--mpa", mpa, "--crc", crc, "--markers", markers, "--pcap"];
     let (server, addr) = Uwarp::server(&[&wire[..], &[files[0].name()]].concat());
-    let (port, count, octets) = (addr.port().to_string(), COUNT.to_string(), size.to_string());
+    let (port, count, bytes) = (addr.port().to_string(), COUNT.to_string(), size.to_string());
     let ping = [
         "rping",
         "-c",
@@ -235,7 +235,7 @@ fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
         "-C",
         &count,
         "-S",
-        &octets,
+        &bytes,
         "-V",
     ];
     uwarp(&[&ping[..], &wire, &[files[1].name()]].concat()).expect(0);
@@ -335,7 +335,7 @@ fn atomics_are_dissected(file: &Path) {
 }
 
 #[test]
-fn the_demo_is_dissected_to_its_last_octet() {
+fn the_demo_is_dissected_to_its_last_byte() {
     if !tshark_is_here() {
         return;
     }

@@ -151,11 +151,11 @@ impl Header {
     pub fn emit(&self, out: &mut [u8; MAX_HEADER]) -> usize {
         match self {
             Header::Tagged(header) => {
-                out[..TAGGED_HEADER].copy_from_slice(&header.octets());
+                out[..TAGGED_HEADER].copy_from_slice(&header.bytes());
                 TAGGED_HEADER
             }
             Header::Untagged(header) => {
-                *out = header.octets();
+                *out = header.bytes();
                 UNTAGGED_HEADER
             }
         }
@@ -184,7 +184,7 @@ impl TaggedHeader {
     /// Returns the header as it is on the wire.
     #[inline]
     #[must_use]
-    pub fn octets(&self) -> [u8; TAGGED_HEADER] {
+    pub fn bytes(&self) -> [u8; TAGGED_HEADER] {
         let mut out = [0; TAGGED_HEADER];
         out[0] = TAGGED | control(self.last);
         out[1] = self.ulp;
@@ -198,7 +198,7 @@ impl UntaggedHeader {
     /// Returns the header as it is on the wire.
     #[inline]
     #[must_use]
-    pub fn octets(&self) -> [u8; UNTAGGED_HEADER] {
+    pub fn bytes(&self) -> [u8; UNTAGGED_HEADER] {
         let mut out = [0; UNTAGGED_HEADER];
         out[0] = control(self.last);
         out[1] = self.ulp;
@@ -255,26 +255,26 @@ mod tests {
     proptest! {
         #[test]
         fn parse_gives_back_what_emit_wrote(header in headers()) {
-            let mut octets = [0xEE; MAX_HEADER];
-            let len = header.emit(&mut octets);
-            prop_assert_eq!(Header::parse(&octets[..len]), Ok((header, len)));
-            prop_assert_eq!(octets[0] & 0x3C, 0); // 5041-4.1-08
+            let mut bytes = [0xEE; MAX_HEADER];
+            let len = header.emit(&mut bytes);
+            prop_assert_eq!(Header::parse(&bytes[..len]), Ok((header, len)));
+            prop_assert_eq!(bytes[0] & 0x3C, 0); // 5041-4.1-08
         }
 
         #[test]
-        fn any_octets_parse_or_give_an_error(octets in proptest::collection::vec(any::<u8>(), 0..32)) {
-            if let Ok((header, len)) = Header::parse(&octets) {
+        fn any_bytes_parse_or_give_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
+            if let Ok((header, len)) = Header::parse(&bytes) {
                 let mut again = [0; MAX_HEADER];
                 prop_assert_eq!(header.emit(&mut again), len);
-                prop_assert_eq!(&again[1..len], &octets[1..len]);
-                prop_assert_eq!(again[0], octets[0] & !0x3C);
+                prop_assert_eq!(&again[1..len], &bytes[1..len]);
+                prop_assert_eq!(again[0], bytes[0] & !0x3C);
             }
         }
     }
 
     #[test]
     fn fields_stand_where_the_rfc_puts_them() {
-        let octets = [
+        let bytes = [
             0xC1, 0x40, 0x11, 0x22, 0x33, 0x44, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08,
         ];
         let tagged = TaggedHeader {
@@ -283,9 +283,9 @@ mod tests {
             stag: STag(0x1122_3344),
             to: TaggedOffset(0x0102_0304_0506_0708),
         };
-        assert_eq!(Header::parse(&octets), Ok((Header::Tagged(tagged), 14)));
+        assert_eq!(Header::parse(&bytes), Ok((Header::Tagged(tagged), 14)));
 
-        let octets = [
+        let bytes = [
             0x41, 0x44, 0xAA, 0xBB, 0xCC, 0xDD, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 5, 0xCA, 0xFF,
         ];
         let untagged = UntaggedHeader {
@@ -296,17 +296,17 @@ mod tests {
             msn: Msn(1),
             mo: 1482,
         };
-        assert_eq!(Header::parse(&octets), Ok((Header::Untagged(untagged), 18)));
+        assert_eq!(Header::parse(&bytes), Ok((Header::Untagged(untagged), 18)));
     }
 
     #[test]
     fn reserved_bits_are_not_checked() {
-        let mut octets = [0; 18];
-        octets[0] = 0x3C | 0x01;
-        let parsed = Header::parse(&octets);
-        octets[0] = 0x01;
+        let mut bytes = [0; 18];
+        bytes[0] = 0x3C | 0x01;
+        let parsed = Header::parse(&bytes);
+        bytes[0] = 0x01;
         assert!(parsed.is_ok());
-        assert_eq!(parsed, Header::parse(&octets)); // 5041-4.1-09
+        assert_eq!(parsed, Header::parse(&bytes)); // 5041-4.1-09
     }
 
     #[test]
@@ -337,10 +337,10 @@ mod tests {
         );
         for (control, needed) in [(0x81, 14), (0x01, 18)] {
             for len in 1..needed {
-                let mut octets = vec![0; len];
-                octets[0] = control;
+                let mut bytes = vec![0; len];
+                bytes[0] = control;
                 assert_eq!(
-                    Header::parse(&octets),
+                    Header::parse(&bytes),
                     Err(DdpError::TooShort { len, needed })
                 );
             }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_no_octets_takes_exactly_one_segment() {
+    fn a_message_of_no_bytes_takes_exactly_one_segment() {
         assert_eq!(segments(0, 18, 1500), [(0, 0, true)]); // 5041-5.2-09
     }
 

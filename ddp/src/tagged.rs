@@ -56,13 +56,13 @@ mod tests {
     };
 
     #[test]
-    fn octets_inside_are_found() {
+    fn bytes_inside_are_found() {
         assert_eq!(RANGE.locate(TaggedOffset(1000), 100), Ok(0..100));
         assert_eq!(RANGE.locate(TaggedOffset(1099), 1), Ok(99..100));
     }
 
     #[test]
-    fn one_octet_outside_is_a_base_or_bounds_violation() {
+    fn one_byte_outside_is_a_base_or_bounds_violation() {
         assert_eq!(
             RANGE.locate(TaggedOffset(999), 1),
             Err(TaggedFault::BaseOrBounds)

@@ -47,13 +47,13 @@ impl Msn {
 }
 
 impl TaggedOffset {
-    /// Returns the offset `octets` bytes after this one.
+    /// Returns the offset `bytes` bytes after this one.
     ///
     /// The sum wraps at 2^64. The receiver refuses a segment that ends beyond 2^64
     /// ([`TaggedFault::ToWrap`](crate::TaggedFault::ToWrap)).
     #[must_use]
-    pub const fn advance(self, octets: u32) -> TaggedOffset {
-        TaggedOffset(self.0.wrapping_add(octets as u64))
+    pub const fn advance(self, bytes: u32) -> TaggedOffset {
+        TaggedOffset(self.0.wrapping_add(bytes as u64))
     }
 }
 

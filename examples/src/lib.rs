@@ -111,9 +111,9 @@ pub fn close(qp: &Qp) -> Result {
 }
 
 /// FNV-1a, a checksum in three lines. It detects accidents, not forgeries.
-pub fn checksum(octets: &[u8]) -> u64 {
-    octets.iter().fold(0xCBF2_9CE4_8422_2325, |hash, octet| {
-        (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01B3)
+pub fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
     })
 }
 

@@ -145,8 +145,8 @@ fn a_hybrid_sends_what_is_small_and_lends_what_is_large() {
     assert_eq!(said, expected);
     let ways = ["message", "message", "message", "token", "token", "token"];
     for (line, way) in said.lines().zip(ways) {
-        let octets = line.split(' ').next().unwrap();
-        assert_eq!(server.line(), format!("{octets} bytes by {way}"));
+        let bytes = line.split(' ').next().unwrap();
+        assert_eq!(server.line(), format!("{bytes} bytes by {way}"));
     }
 }
 
@@ -263,7 +263,7 @@ fn a_value_that_is_stored_while_it_is_read_is_never_seen_half() {
     for line in ended.stdout.lines() {
         let (value, version) = line.split_once(" (version ").unwrap();
         let value = value.strip_prefix("apple = ").unwrap();
-        let same = value.bytes().all(|octet| octet == value.as_bytes()[0]);
+        let same = value.bytes().all(|byte| byte == value.as_bytes()[0]);
         assert!(
             value == "a round fruit" || same && value.len() == 190,
             "{line}"

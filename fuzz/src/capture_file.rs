@@ -34,8 +34,8 @@ pub fn run(data: &[u8]) {
     let whole = read(Cursor::new(data.to_vec()));
     // The first step is 1 for fewer than 256 bytes, so a short file is read byte by byte.
     for step in [1 + data.len() / 256, 61] {
-        let octets = Cursor::new(data.to_vec());
-        assert_eq!(read(Pieces { octets, step }), whole, "in pieces of {step}");
+        let bytes = Cursor::new(data.to_vec());
+        assert_eq!(read(Pieces { bytes, step }), whole, "in pieces of {step}");
     }
     in_the_file(&whole.0, data);
     decoded(&whole.0);
@@ -51,14 +51,14 @@ pub fn run(data: &[u8]) {
 
 /// Reader that returns a few bytes at a time.
 struct Pieces {
-    octets: Cursor<Vec<u8>>,
+    bytes: Cursor<Vec<u8>>,
     step: usize,
 }
 
 impl Read for Pieces {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let len = out.len().min(self.step);
-        self.octets.read(&mut out[..len])
+        self.bytes.read(&mut out[..len])
     }
 }
 
@@ -96,7 +96,7 @@ fn read(source: impl Read + Send + 'static) -> (Vec<Packet>, String) {
 /// Decodes arbitrary packets and checks that the output is bounded.
 fn decoded(packets: &[Packet]) {
     let mut decoder = Decoder::default();
-    let (mut octets, mut said, mut frames) = (0, 0, 0);
+    let (mut bytes, mut said, mut frames) = (0, 0, 0);
     let mut look = |found: Vec<Frame>| {
         for frame in found {
             in_fields(&frame);
@@ -105,14 +105,14 @@ fn decoded(packets: &[Packet]) {
         }
     };
     for packet in packets {
-        octets += packet.data.len();
+        bytes += packet.data.len();
         look(decoder.packet(packet));
     }
     look(decoder.finish());
     // An FPDU has at least 8 bytes. Each packet can add a gap, and an end for each direction.
-    let most = octets / 8 + 4 * packets.len() + 8;
-    assert!(frames <= most, "{frames} lines of {octets} bytes");
-    assert!(said <= 4096 * most, "{said} bytes said of {octets}");
+    let most = bytes / 8 + 4 * packets.len() + 8;
+    assert!(frames <= most, "{frames} lines of {bytes} bytes");
+    assert!(said <= 4096 * most, "{said} bytes said of {bytes}");
 }
 
 /// Checks that every byte of a frame is in one of its fields, and that the fields follow one
@@ -124,22 +124,22 @@ fn in_fields(frame: &Frame) {
     let mut markers = fields.iter().filter(is_marker).peekable();
     let mut at = 0;
     for field in fields.iter().filter(|field| !is_marker(field)) {
-        let mut octets = &*field.bytes;
+        let mut bytes = &*field.bytes;
         loop {
             while let Some(marker) = markers.next_if(|marker| marker.at == at) {
                 assert_eq!(frame.bytes[at..at + 4], marker.bytes, "{frame}");
                 at += 4;
             }
-            if octets.len() == field.bytes.len() {
+            if bytes.len() == field.bytes.len() {
                 assert_eq!(field.at, at, "{} of {frame}", field.name);
             }
-            if octets.is_empty() {
+            if bytes.is_empty() {
                 break;
             }
-            let to_marker = markers.peek().map_or(octets.len(), |next| next.at - at);
-            let (these, rest) = octets.split_at(to_marker.min(octets.len()));
+            let to_marker = markers.peek().map_or(bytes.len(), |next| next.at - at);
+            let (these, rest) = bytes.split_at(to_marker.min(bytes.len()));
             assert_eq!(frame.bytes[at..at + these.len()], *these, "{frame}");
-            (at, octets) = (at + these.len(), rest);
+            (at, bytes) = (at + these.len(), rest);
         }
     }
     assert_eq!(at, frame.bytes.len(), "{frame}");
@@ -284,12 +284,12 @@ fn plain(packet: &Packet) -> Written {
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Shared {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0
             .lock()
             .expect("no thread panics")
-            .extend_from_slice(octets);
-        Ok(octets.len())
+            .extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -337,8 +337,8 @@ fn connection(input: &mut Input<'_>) {
     drop(flow);
     assert_eq!(capture.error(), None);
 
-    let octets = file.0.lock().expect("no thread panics").clone();
-    assert_recorded(octets, &streams, addresses[0]);
+    let bytes = file.0.lock().expect("no thread panics").clone();
+    assert_recorded(bytes, &streams, addresses[0]);
 }
 
 fn addresses(v6: bool) -> [SocketAddr; 2] {
@@ -384,8 +384,8 @@ fn talk(flow: &mut Flow, streams: &mut [Vec<u8>; 2], input: &mut Input<'_>) {
 
 /// Checks that the file contains both streams completely, in segments without gaps. `ours` is the
 /// sender of the first stream.
-fn assert_recorded(octets: Vec<u8>, streams: &[Vec<u8>; 2], ours: SocketAddr) {
-    let (packets, end) = read(Cursor::new(octets));
+fn assert_recorded(bytes: Vec<u8>, streams: &[Vec<u8>; 2], ours: SocketAddr) {
+    let (packets, end) = read(Cursor::new(bytes));
     assert_eq!(end, "end");
     decoded(&packets);
     in_other_pieces(&packets, streams[0].len());

@@ -27,9 +27,9 @@ pub(crate) fn ulpdu(input: &mut Input<'_>, judge: &Judge, regions: &[Region]) ->
     if wrong(4) {
         control ^= input.u8() & 0x3F;
     }
-    let mut octets = vec![control | if tagged { 0x80 } else { 0 }, 0x40 | opcode];
+    let mut bytes = vec![control | if tagged { 0x80 } else { 0 }, 0x40 | opcode];
     if wrong(6) {
-        octets[1] ^= input.u8();
+        bytes[1] ^= input.u8();
     }
     let (region, stag, to) = place(input, regions);
     if tagged {
@@ -40,27 +40,27 @@ pub(crate) fn ulpdu(input: &mut Input<'_>, judge: &Judge, regions: &[Region]) ->
             _ => (stag, to),
         };
         let (wrong_stag, wrong_to) = (u32::from(wrong(1)), u64::from(wrong(2)));
-        octets.extend_from_slice(&(stag ^ wrong_stag).to_be_bytes());
-        octets.extend_from_slice(&(to ^ wrong_to << 4).to_be_bytes());
+        bytes.extend_from_slice(&(stag ^ wrong_stag).to_be_bytes());
+        bytes.extend_from_slice(&(to ^ wrong_to << 4).to_be_bytes());
     } else {
-        octets.extend_from_slice(&stag.to_be_bytes());
+        bytes.extend_from_slice(&stag.to_be_bytes());
         let qn: u32 = if wrong(1) { input.u8().into() } else { queue };
-        octets.extend_from_slice(&qn.to_be_bytes());
+        bytes.extend_from_slice(&qn.to_be_bytes());
         let msn = judge.msn[queue as usize].wrapping_add(u32::from(wrong(2)));
-        octets.extend_from_slice(&msn.to_be_bytes());
+        bytes.extend_from_slice(&msn.to_be_bytes());
         let mo = match judge.under_way {
             Some((mo, _)) if queue == 0 => mo,
             _ => 0,
         };
-        octets.extend_from_slice(&mo.wrapping_add(u32::from(wrong(3))).to_be_bytes());
+        bytes.extend_from_slice(&mo.wrapping_add(u32::from(wrong(3))).to_be_bytes());
     }
-    payload(input, opcode, judge, (region, stag, to), &mut octets);
+    payload(input, opcode, judge, (region, stag, to), &mut bytes);
     if wrong(7) {
         // Truncates the ULPDU to `len` bytes. A shorter ULPDU does not change.
         let len = usize::from(input.u8());
-        octets.truncate(len.max(1));
+        bytes.truncate(len.max(1));
     }
-    octets
+    bytes
 }
 
 /// Chooses an STag and a TO: in a region, just outside it, or of no region.
@@ -71,7 +71,7 @@ fn place<'r>(input: &mut Input<'_>, regions: &'r [Region]) -> (Option<&'r Region
         return (None, u32::from(offset) << 8, u64::from(offset) << 48);
     };
     let near = u64::from(offset & 0xFFF);
-    let len = region.octets.len() as u64;
+    let len = region.bytes.len() as u64;
     let to = match offset >> 14 {
         0 => region.base.wrapping_add(near % len),
         1 => region.base.wrapping_add(len).wrapping_sub(near),
@@ -87,14 +87,14 @@ fn payload(
     opcode: u8,
     judge: &Judge,
     (region, stag, to): (Option<&Region>, u32, u64),
-    octets: &mut Vec<u8>,
+    bytes: &mut Vec<u8>,
 ) {
     match opcode {
         1 => {
             let (sink, len) = (input.u32(), u32::from(input.u16()));
             // Most lengths end in the region, or one byte after it.
             let end = region.map_or(0, |region| {
-                region.base.wrapping_add(region.octets.len() as u64)
+                region.base.wrapping_add(region.bytes.len() as u64)
             });
             let left = end.wrapping_sub(to).min(4096) as u32;
             let len = if len & 0x8000 != 0 {
@@ -102,11 +102,11 @@ fn payload(
             } else {
                 len % (left + 2)
             };
-            octets.extend_from_slice(&sink.to_be_bytes());
-            octets.extend_from_slice(&u64::from(sink).rotate_right(7).to_be_bytes());
-            octets.extend_from_slice(&len.to_be_bytes());
-            octets.extend_from_slice(&stag.to_be_bytes());
-            octets.extend_from_slice(&to.to_be_bytes());
+            bytes.extend_from_slice(&sink.to_be_bytes());
+            bytes.extend_from_slice(&u64::from(sink).rotate_right(7).to_be_bytes());
+            bytes.extend_from_slice(&len.to_be_bytes());
+            bytes.extend_from_slice(&stag.to_be_bytes());
+            bytes.extend_from_slice(&to.to_be_bytes());
         }
         2 => {
             let mut payload = input.slice(MAX_PAYLOAD).to_vec();
@@ -116,17 +116,17 @@ fn payload(
                     payload.resize((len - got) as usize, 0x77);
                 }
             }
-            octets.extend_from_slice(&payload);
+            bytes.extend_from_slice(&payload);
         }
-        8 | 9 => octets.extend_from_slice(&input.u64().to_be_bytes()),
+        8 | 9 => bytes.extend_from_slice(&input.u64().to_be_bytes()),
         10 => {
             let code = input.u8() & 0x13;
-            octets.extend_from_slice(&[0, 0, 0, code & 0xFE]);
-            octets.extend_from_slice(&input.u32().to_be_bytes());
-            octets.extend_from_slice(&stag.to_be_bytes());
-            octets.extend_from_slice(&to.to_be_bytes());
+            bytes.extend_from_slice(&[0, 0, 0, code & 0xFE]);
+            bytes.extend_from_slice(&input.u32().to_be_bytes());
+            bytes.extend_from_slice(&stag.to_be_bytes());
+            bytes.extend_from_slice(&to.to_be_bytes());
             for _ in 0..4 {
-                octets.extend_from_slice(&input.u64().to_be_bytes());
+                bytes.extend_from_slice(&input.u64().to_be_bytes());
             }
         }
         11 => {
@@ -134,9 +134,9 @@ fn payload(
                 Some(Waiting::Atomic { id }) => *id,
                 _ => input.u32(),
             };
-            octets.extend_from_slice(&id.to_be_bytes());
-            octets.extend_from_slice(&input.u64().to_be_bytes());
+            bytes.extend_from_slice(&id.to_be_bytes());
+            bytes.extend_from_slice(&input.u64().to_be_bytes());
         }
-        _ => octets.extend_from_slice(input.slice(MAX_PAYLOAD)),
+        _ => bytes.extend_from_slice(input.slice(MAX_PAYLOAD)),
     }
 }

@@ -22,17 +22,17 @@ pub fn run(data: &[u8]) {
     queue(&mut input);
 }
 
-fn field(octets: &[u8], at: usize, len: usize) -> u64 {
-    octets[at..at + len]
+fn field(bytes: &[u8], at: usize, len: usize) -> u64 {
+    bytes[at..at + len]
         .iter()
-        .fold(0, |value, octet| value << 8 | u64::from(*octet))
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 /// Checks that the parsed fields equal the bytes at their offsets, and that the emitted header
 /// equals the input apart from reserved bits.
-fn header(octets: &[u8]) {
-    let parsed = Header::parse(octets);
-    let Some(control) = octets.first() else {
+fn header(bytes: &[u8]) {
+    let parsed = Header::parse(bytes);
+    let Some(control) = bytes.first() else {
         assert_eq!(parsed, Err(DdpError::TooShort { len: 0, needed: 1 }));
         return;
     };
@@ -44,39 +44,39 @@ fn header(octets: &[u8]) {
             tagged,
             got: version,
         })
-    } else if octets.len() < needed {
+    } else if bytes.len() < needed {
         Err(DdpError::TooShort {
-            len: octets.len(),
+            len: bytes.len(),
             needed,
         })
     } else if tagged {
         Ok(Header::Tagged(TaggedHeader {
             last,
-            ulp: octets[1],
-            stag: STag(field(octets, 2, 4) as u32),
-            to: TaggedOffset(field(octets, 6, 8)),
+            ulp: bytes[1],
+            stag: STag(field(bytes, 2, 4) as u32),
+            to: TaggedOffset(field(bytes, 6, 8)),
         }))
     } else {
         Ok(Header::Untagged(UntaggedHeader {
             last,
-            ulp: octets[1],
-            ulp_word: field(octets, 2, 4) as u32,
-            qn: Qn(field(octets, 6, 4) as u32),
-            msn: Msn(field(octets, 10, 4) as u32),
-            mo: field(octets, 14, 4) as u32,
+            ulp: bytes[1],
+            ulp_word: field(bytes, 2, 4) as u32,
+            qn: Qn(field(bytes, 6, 4) as u32),
+            msn: Msn(field(bytes, 10, 4) as u32),
+            mo: field(bytes, 14, 4) as u32,
         }))
     };
     assert_eq!(parsed, wanted.map(|header| (header, needed)));
     match parsed {
         Ok((header, len)) => {
-            assert_eq!((header.last(), header.ulp()), (last, octets[1]));
+            assert_eq!((header.last(), header.ulp()), (last, bytes[1]));
             let mut again = [0xEE; MAX_HEADER];
             assert_eq!(header.emit(&mut again), len);
             // The reserved bits are sent as zero (5041-4.1-08).
-            let mut wanted = octets[..len].to_vec();
+            let mut wanted = bytes[..len].to_vec();
             wanted[0] &= 0xC3;
             assert_eq!(again[..len], wanted);
-            assert!(again[len..].iter().all(|octet| *octet == 0xEE));
+            assert!(again[len..].iter().all(|byte| *byte == 0xEE));
         }
         Err(error) => numbered(error),
     }

@@ -35,10 +35,10 @@ pub(crate) fn deframe(
         loop {
             let position = deframer.position();
             match deframer.next(&buffer) {
-                Ok(Step::Need(octets)) => {
-                    assert!(octets > buffer.len() && octets <= LONGEST, "{octets}");
+                Ok(Step::Need(bytes)) => {
+                    assert!(bytes > buffer.len() && bytes <= LONGEST, "{bytes}");
                     assert_eq!(deframer.position(), position);
-                    need = octets;
+                    need = bytes;
                     break;
                 }
                 Ok(Step::Fpdu(ulpdu)) => {
@@ -73,9 +73,9 @@ pub(crate) fn deframe(
 }
 
 fn joined<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut octets = Vec::new();
-    pieces.for_each(|piece| octets.extend_from_slice(piece));
-    octets
+    let mut bytes = Vec::new();
+    pieces.for_each(|piece| bytes.extend_from_slice(piece));
+    bytes
 }
 
 /// Checks that all accessors to the bytes of a ULPDU agree.

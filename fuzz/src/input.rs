@@ -21,11 +21,11 @@ impl<'a> Input<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> [u8; N] {
-        let mut octets = [0; N];
+        let mut bytes = [0; N];
         let (taken, rest) = self.rest.split_at(self.rest.len().min(N));
-        octets[..taken.len()].copy_from_slice(taken);
+        bytes[..taken.len()].copy_from_slice(taken);
         self.rest = rest;
-        octets
+        bytes
     }
 
     /// Reads one byte.
@@ -55,8 +55,8 @@ impl<'a> Input<'a> {
 
     /// Reads one byte of flags. The returned function tests bit `n`.
     pub fn flags(&mut self) -> impl Fn(u8) -> bool + use<> {
-        let octet = self.u8();
-        move |bit| octet >> bit & 1 == 1
+        let byte = self.u8();
+        move |bit| byte >> bit & 1 == 1
     }
 
     /// Reads a length of two bytes and returns that many bytes, at most `limit` and at most the
@@ -91,11 +91,11 @@ impl<'a> Cuts<'a> {
 
     /// Returns the length of the next piece of `left` bytes: at least 1 unless `left` is 0.
     pub fn piece(&mut self, left: usize) -> usize {
-        let Some(&octet) = self.lengths.get(self.next) else {
+        let Some(&byte) = self.lengths.get(self.next) else {
             return left;
         };
         self.next = (self.next + 1) % self.lengths.len();
-        let len = usize::from(octet);
+        let len = usize::from(byte);
         let len = if len > 127 { len * len } else { len };
         len.max(1).min(left)
     }
@@ -157,15 +157,15 @@ impl Seed {
 
     /// Appends a slice, preceded by its length.
     #[must_use]
-    pub fn slice(self, octets: &[u8]) -> Self {
-        let len = u16::try_from(octets.len()).expect("a slice of a seed is at most 65535 bytes");
-        self.u16(len).rest(octets)
+    pub fn slice(self, bytes: &[u8]) -> Self {
+        let len = u16::try_from(bytes.len()).expect("a slice of a seed is at most 65535 bytes");
+        self.u16(len).rest(bytes)
     }
 
     /// Appends bytes without a length, for `Input::take_rest`.
     #[must_use]
-    pub fn rest(mut self, octets: &[u8]) -> Self {
-        self.0.extend_from_slice(octets);
+    pub fn rest(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
         self
     }
 

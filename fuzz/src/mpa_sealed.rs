@@ -15,7 +15,7 @@ use crate::play::Play;
 /// Maximum number of ULPDUs in one input.
 const MAX_COUNT: usize = 24;
 /// No ULPDU is added once there are this many bytes.
-const MAX_OCTETS: usize = 80_000;
+const MAX_BYTES: usize = 80_000;
 
 /// Runs one input: flags (bit 0: CRC, bit 1: Markers, bit 2: damage, bit 3: pad ULPDUs), the
 /// lengths of the pieces, position and value of the damage, then ULPDUs with their lengths. Padding
@@ -27,8 +27,8 @@ pub fn run(data: &[u8]) {
     let lengths = input.slice(64);
     let (damage_at, damage) = (input.u32(), input.u8());
     let mut ulpdus: Vec<Vec<u8>> = Vec::new();
-    let mut octets = 0;
-    while !input.is_empty() && ulpdus.len() < MAX_COUNT && octets < MAX_OCTETS {
+    let mut bytes = 0;
+    while !input.is_empty() && ulpdus.len() < MAX_COUNT && bytes < MAX_BYTES {
         let filled = if flags(3) {
             usize::from(input.u16())
         } else {
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
         };
         let mut ulpdu = input.slice(4096).to_vec();
         ulpdu.resize(ulpdu.len().max(filled), 0xA5);
-        octets += ulpdu.len();
+        bytes += ulpdu.len();
         if !ulpdu.is_empty() && ulpdu.len() <= MAX_ULPDU {
             ulpdus.push(ulpdu);
         } else {

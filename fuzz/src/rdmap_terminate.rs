@@ -34,7 +34,7 @@ fn plain(message: &Terminate) -> Header {
         siw: message.read_as() == Peer::Siw,
         code: (message.layer(), message.etype(), message.code()),
         segment_len: message.segment_len(),
-        ddp: message.ddp_octets().map(<[u8]>::to_vec),
+        ddp: message.ddp_bytes().map(<[u8]>::to_vec),
         read_request: message.rdma_header().map(|header| header.emit().to_vec()),
     }
 }
@@ -55,14 +55,14 @@ fn examine(message: &Terminate, peer: Peer) {
     assert!(!message.is_about_read_request() || message.is_about_request());
     assert!(message.rdma_header().is_none() || message.is_about_read_request());
     let _ = (message.blame(), message.requirement(), message.rfc_reason());
-    if let Some(ddp) = message.ddp_octets() {
+    if let Some(ddp) = message.ddp_bytes() {
         assert_eq!(ddp.len() == 14, message.is_about_tagged());
     }
 
-    let mut octets = [0xEE; MAX_TERMINATE_HEADER];
-    let len = message.emit(&mut octets);
-    assert!(octets[len..].iter().all(|octet| *octet == 0xEE));
-    let again = terminate::read(&octets[..len], false).expect("a complete header was emitted");
+    let mut bytes = [0xEE; MAX_TERMINATE_HEADER];
+    let len = message.emit(&mut bytes);
+    assert!(bytes[len..].iter().all(|byte| *byte == 0xEE));
+    let again = terminate::read(&bytes[..len], false).expect("a complete header was emitted");
     if !again.siw {
         assert_eq!(
             again,

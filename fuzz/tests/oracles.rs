@@ -12,7 +12,7 @@ use uwarp_mutant::{Mutant, switch};
 /// would find them.
 const ABOVE: &[Mutant] = &[
     Mutant::ResponderSendsFirst,
-    Mutant::TrailingOctetsTaken,
+    Mutant::TrailingBytesTaken,
     Mutant::RtrNotSent,
     Mutant::RtrSendDelivered,
 ];

@@ -84,8 +84,8 @@ fn random_inputs_pass() {
                 }
             };
             for _ in 0..random.usize(0..8) {
-                if let Some(octet) = random.choice(&mut data) {
-                    *octet = octet.wrapping_add(1 << (round % 8));
+                if let Some(byte) = random.choice(&mut data) {
+                    *byte = byte.wrapping_add(1 << (round % 8));
                 }
             }
             play(target, &data, &format!("random input {round}, {data:02x?}"));

@@ -32,7 +32,7 @@ pub use guest::image::{Image, Unready};
 pub use guest::{Guest, GuestProcess, NetDevice, Output};
 pub use namespace::enter as enter_namespace;
 pub use ours::{Uwarp, uwarp_binary};
-pub use pattern::{pattern, pattern_octet};
+pub use pattern::{pattern, pattern_byte};
 pub use report::{Outcome, Report};
 pub use tap::{HostTap, KernelTap};
 pub use wire::{Family, KernelTcp, PATIENCE, Rig, Wire};

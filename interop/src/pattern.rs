@@ -5,7 +5,7 @@
 /// output number `at / 8` of a SplitMix64 generator that starts from `seed`. The agent uses the
 /// same pattern.
 #[must_use]
-pub fn pattern_octet(seed: u64, at: u64) -> u8 {
+pub fn pattern_byte(seed: u64, at: u64) -> u8 {
     word(seed, at / 8).to_le_bytes()[(at % 8) as usize]
 }
 
@@ -15,8 +15,8 @@ pub fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
     // Whole words are generated, which is faster; some patterns have 16 MiB.
     let skip = (at % 8) as usize;
     let words = (at / 8..).take((skip + len).div_ceil(8));
-    let octets = words.flat_map(|number| word(seed, number).to_le_bytes());
-    octets.skip(skip).take(len).collect()
+    let bytes = words.flat_map(|number| word(seed, number).to_le_bytes());
+    bytes.skip(skip).take(len).collect()
 }
 
 fn word(seed: u64, number: u64) -> u64 {
@@ -35,9 +35,9 @@ mod tests {
     fn the_pattern_is_that_of_splitmix64() {
         // The first two outputs for the seed 1234567, as published with the generator.
         let outputs = [6_457_827_717_110_365_317_u64, 3_203_168_211_198_807_973];
-        let octets: Vec<u8> = outputs.iter().flat_map(|word| word.to_le_bytes()).collect();
-        assert_eq!(pattern(1_234_567, 0, 16), octets);
-        assert_eq!(pattern(1_234_567, 5, 7), octets[5..12]);
+        let bytes: Vec<u8> = outputs.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(pattern(1_234_567, 0, 16), bytes);
+        assert_eq!(pattern(1_234_567, 5, 7), bytes[5..12]);
         // Output of the agent: `fill` with seed 7, then `peek`.
         assert_eq!(pattern(7, 0, 4), [0xd7, 0x0d, 0x32, 0x59]);
     }

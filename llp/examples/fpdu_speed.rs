@@ -34,7 +34,7 @@ fn connected(mtu: usize) -> Result<Ends, LlpError> {
 
 /// A batch of FPDUs of `fpdu` bytes, sent repeatedly.
 struct Batch {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     ends: Vec<u64>,
     at: usize,
     aligned: bool,
@@ -44,7 +44,7 @@ impl Batch {
     fn new(fpdu: usize, aligned: bool) -> Self {
         let count = (BATCH / fpdu).max(1);
         Self {
-            octets: vec![1; count * fpdu],
+            bytes: vec![1; count * fpdu],
             ends: (1..=count).map(|number| (number * fpdu) as u64).collect(),
             at: 0,
             aligned,
@@ -57,8 +57,8 @@ impl Batch {
         } else {
             SendHints::NONE
         };
-        let taken = llp.try_send(&[Piece::from(&self.octets[self.at..])], hints)?;
-        self.at = (self.at + taken) % self.octets.len();
+        let taken = llp.try_send(&[Piece::from(&self.bytes[self.at..])], hints)?;
+        self.at = (self.at + taken) % self.bytes.len();
         Ok(taken)
     }
 }

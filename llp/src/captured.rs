@@ -89,8 +89,8 @@ impl<L: Llp> Llp for Captured<L> {
         let result = self.inner.try_recv(buf);
         match (result, &mut self.flow) {
             (Ok(Recv::Data(count)), Some(flow)) => {
-                if let Some(octets) = buf.get(..count) {
-                    flow.received(octets);
+                if let Some(bytes) = buf.get(..count) {
+                    flow.received(bytes);
                 }
             }
             (Ok(Recv::Closed), Some(flow)) if !self.ended.receiving => {

@@ -70,11 +70,11 @@ impl<'a> Piece<'a> {
         self.iovec.iov_base.cast_const().cast()
     }
 
-    /// Returns the rest of the piece after its first `octets` bytes. The rest is empty if the piece
+    /// Returns the rest of the piece after its first `bytes` bytes. The rest is empty if the piece
     /// is not longer than that.
     #[must_use]
-    pub fn skip(&self, octets: usize) -> Self {
-        let skipped = octets.min(self.len());
+    pub fn skip(&self, bytes: usize) -> Self {
+        let skipped = bytes.min(self.len());
         // SAFETY: `skipped` is at most the length. The address therefore stays within the bytes of
         // `self` or one past their end. The rest is part of `self`, whose bytes are valid for `'a`.
         unsafe { Self::from_raw(self.as_ptr().add(skipped), self.len() - skipped) }
@@ -106,21 +106,21 @@ impl<'a> Piece<'a> {
 }
 
 impl<'a> From<&'a [u8]> for Piece<'a> {
-    fn from(octets: &'a [u8]) -> Self {
+    fn from(bytes: &'a [u8]) -> Self {
         // SAFETY: a shared slice is valid for reads for `'a`, from any thread.
-        unsafe { Self::from_raw(octets.as_ptr(), octets.len()) }
+        unsafe { Self::from_raw(bytes.as_ptr(), bytes.len()) }
     }
 }
 
 impl<'a, const N: usize> From<&'a [u8; N]> for Piece<'a> {
-    fn from(octets: &'a [u8; N]) -> Self {
-        Self::from(octets.as_slice())
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::from(bytes.as_slice())
     }
 }
 
 impl<'a> From<&'a Vec<u8>> for Piece<'a> {
-    fn from(octets: &'a Vec<u8>) -> Self {
-        Self::from(octets.as_slice())
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Self::from(bytes.as_slice())
     }
 }
 
@@ -176,8 +176,8 @@ pub(crate) fn unacknowledged(socket: impl AsFd) -> Result<usize, Errno> {
     }
 }
 
-/// Limits the window offered to the peer to `octets` bytes (TCP_WINDOW_CLAMP of `tcp(7)`).
-pub(crate) fn clamp_window(socket: impl AsFd, octets: u32) -> Result<(), Errno> {
+/// Limits the window offered to the peer to `bytes` bytes (TCP_WINDOW_CLAMP of `tcp(7)`).
+pub(crate) fn clamp_window(socket: impl AsFd, bytes: u32) -> Result<(), Errno> {
     // SAFETY: the descriptor is open for the time of the borrow; the kernel reads one `int` from
     // the address, and no more.
     let result = unsafe {
@@ -185,8 +185,8 @@ pub(crate) fn clamp_window(socket: impl AsFd, octets: u32) -> Result<(), Errno> 
             socket.as_fd().as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_WINDOW_CLAMP,
-            (&raw const octets).cast(),
-            size_of_val(&octets) as libc::socklen_t,
+            (&raw const bytes).cast(),
+            size_of_val(&bytes) as libc::socklen_t,
         )
     };
     if result < 0 {

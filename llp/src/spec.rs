@@ -38,7 +38,7 @@ use keys::{Keys, LinkKeys};
 ///   repeated. The default prefix is 24 for IPv4 and 64 for IPv6.
 /// * `gw=ADDR`: the router for other networks, at most one for each family. It must be in a network
 ///   of this side.
-/// * `mtu=OCTETS`: the largest IP packet in bytes, 576 to 65521. The default is that of the
+/// * `mtu=BYTES`: the largest IP packet in bytes, 576 to 65521. The default is that of the
 ///   interface, or 1500.
 /// * `mac=XX:XX:XX:XX:XX:XX`: the MAC address of this side (not with `raw`). It is random by
 ///   default.

@@ -66,7 +66,7 @@ impl Play {
         let (mut client, mut server) = connected(&a, &b, at);
         let emss = client.emss();
         let mut random = Random(self.seed | 1);
-        let (ends, stream) = (self.ends(), random.octets(self.fpdus.iter().sum::<usize>()));
+        let (ends, stream) = (self.ends(), random.bytes(self.fpdus.iter().sum::<usize>()));
         let (mut sent, mut got) = (0, Vec::new());
         let mut buffer = vec![0; 1 << 20];
         while got.len() < stream.len() {
@@ -138,10 +138,10 @@ fn at(v6: bool) -> SocketAddr {
     }
 }
 
-fn mixed(random: &mut Random, largest: usize, octets: usize) -> Vec<usize> {
+fn mixed(random: &mut Random, largest: usize, bytes: usize) -> Vec<usize> {
     let mut fpdus = Vec::new();
     let mut sum = 0;
-    while sum < octets {
+    while sum < bytes {
         let len = match random.below(4) {
             0 => largest,
             1 => 4 * (5 + random.below(10)),
@@ -217,7 +217,7 @@ fn an_fpdu_longer_than_a_segment_begins_one_and_ends_one() {
 }
 
 #[test]
-fn whatever_the_window_all_octets_arrive_without_a_timer() {
+fn whatever_the_window_all_bytes_arrive_without_a_timer() {
     for (mtu, buffer) in [
         (576, 2048),
         (1500, 2048),
@@ -276,7 +276,7 @@ fn a_tiny_inbox_does_not_cost_alignment() {
 /// send buffer is never empty, and the end of the ring falls into the middle of segments.
 #[test]
 fn the_end_of_the_send_buffer_cuts_no_segment() {
-    const OCTETS: usize = 8 << 20;
+    const BYTES: usize = 8 << 20;
     for v6 in [false, true] {
         let file = Shared::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
@@ -286,15 +286,15 @@ fn the_end_of_the_send_buffer_cuts_no_segment() {
         let (a, b) = MemoryNetwork::pair(&settings).unwrap();
         let (client, server) = connected(&a, &b, at(v6));
         let mut random = Random(6);
-        let data = random.octets(OCTETS);
+        let data = random.bytes(BYTES);
         let mut writer = End::new(client, data, 1).with_fpdus(1440).whole_fpdus();
         let mut reader = End::new(server, Vec::new(), 2).bulk();
         std::thread::scope(|scope| {
             let reading = scope.spawn(|| {
-                reader.run_until(|end| end.got.len() == OCTETS);
+                reader.run_until(|end| end.got.len() == BYTES);
             });
             writer.finish = false;
-            writer.run_until(|end| end.sent == OCTETS);
+            writer.run_until(|end| end.sent == BYTES);
             reading.join().unwrap();
         });
         assert!(reader.got == writer.to_send);
@@ -305,12 +305,12 @@ fn the_end_of_the_send_buffer_cuts_no_segment() {
             assert!(writer.ends.binary_search(&to).is_ok(), "{from}..{to}");
             next = to;
         }
-        assert_eq!(next, OCTETS as u64);
+        assert_eq!(next, BYTES as u64);
     }
 }
 
 #[test]
-fn with_congestion_control_all_octets_arrive() {
+fn with_congestion_control_all_bytes_arrive() {
     for congestion in [Congestion::Reno, Congestion::Cubic] {
         let settings = frozen(1500).congestion(congestion);
         let mut random = Random(4);

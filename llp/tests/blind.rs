@@ -35,7 +35,7 @@ struct Fields {
     ack: u32,
     flags: u8,
     window: u16,
-    octets: u32,
+    bytes: u32,
 }
 
 impl Fields {
@@ -50,22 +50,22 @@ impl Fields {
             ack: long(8),
             flags: tcp[13] & 0x3f,
             window: short(14),
-            octets: tcp.len() as u32 - u32::from(tcp[12] >> 4) * 4,
+            bytes: tcp.len() as u32 - u32::from(tcp[12] >> 4) * 4,
         }
     }
 
     /// Makes a packet between the hosts. Checksums are not used here.
     fn packet(&self, from: IpAddr, to: IpAddr, payload: &[u8]) -> Vec<u8> {
-        let octets = (20 + payload.len()) as u16;
+        let bytes = (20 + payload.len()) as u16;
         let mut packet = match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let mut header = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0];
-                header[2..4].copy_from_slice(&(20 + octets).to_be_bytes());
+                header[2..4].copy_from_slice(&(20 + bytes).to_be_bytes());
                 [header, from.octets().to_vec(), to.octets().to_vec()].concat()
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
                 let mut header = vec![0x60, 0, 0, 0, 0, 0, 6, 64];
-                header[4..6].copy_from_slice(&octets.to_be_bytes());
+                header[4..6].copy_from_slice(&bytes.to_be_bytes());
                 [header, from.octets().to_vec(), to.octets().to_vec()].concat()
             }
             _ => panic!("two families"),
@@ -100,7 +100,7 @@ impl Carrier for Plug {
         let mut wire = self.0.lock();
         let fields = Fields::of(packet);
         wire.sent.push((self.1, fields));
-        if !wire.lossy || fields.octets == 0 {
+        if !wire.lossy || fields.bytes == 0 {
             wire.under_way.push_back((1 - self.1, packet.to_vec()));
         }
     }
@@ -231,16 +231,16 @@ impl Scene {
         assert_eq!(send(&mut *self.server), Ok(5));
         self.settle();
         for llp in [&mut self.client, &mut self.server] {
-            let mut octets = [0; 100];
-            assert_eq!(llp.try_recv(&mut octets), Ok(Recv::Data(5)));
-            assert_eq!(&octets[..5], b"right");
-            assert_eq!(llp.try_recv(&mut octets), Ok(Recv::WouldBlock));
+            let mut bytes = [0; 100];
+            assert_eq!(llp.try_recv(&mut bytes), Ok(Recv::Data(5)));
+            assert_eq!(&bytes[..5], b"right");
+            assert_eq!(llp.try_recv(&mut bytes), Ok(Recv::WouldBlock));
         }
         self.settle();
         for (host, fields) in std::mem::take(&mut self.world.wire.lock().sent) {
             if fields.flags & (SYN | RST) == 0 && host == 1 {
                 self.receive_next = fields.ack;
-                self.send_next = fields.seq.wrapping_add(fields.octets);
+                self.send_next = fields.seq.wrapping_add(fields.bytes);
             } else if fields.flags & (SYN | RST) == 0 {
                 let window = u32::from(fields.window) << SHIFT;
                 self.largest_window = self.largest_window.max(window);
@@ -257,7 +257,7 @@ impl Scene {
             ack,
             flags,
             window: 1000,
-            octets: 0,
+            bytes: 0,
         };
         self.world.sent_by(1);
         let packet = fields.packet(from.ip(), to.ip(), payload);
@@ -271,7 +271,7 @@ impl Scene {
     fn check(&self, answers: &[Fields], challenge: bool, what: &str) {
         assert_eq!(answers.len(), usize::from(challenge), "{what}: {answers:?}");
         for answer in answers {
-            let got = (answer.flags, answer.seq, answer.ack, answer.octets);
+            let got = (answer.flags, answer.seq, answer.ack, answer.bytes);
             assert_eq!(got, (ACK, self.send_next, self.receive_next, 0), "{what}");
             assert!(
                 u32::from(answer.window) << SHIFT >= WINDOW - 2 * 1460,
@@ -414,10 +414,10 @@ fn rfc_5961_7_challenges_are_few_in_a_second() {
 #[test]
 fn rfc_5961_3_2_a_reset_after_lost_bytes_ends_the_connection_after_a_challenge() {
     for v6 in [false, true] {
-        for octets in [1, 5000, 200_000] {
+        for bytes in [1, 5000, 200_000] {
             let mut scene = Scene::new(v6);
             scene.world.wire.lock().lossy = true;
-            let data = vec![1; octets];
+            let data = vec![1; bytes];
             let sent = scene
                 .client
                 .try_send(&[Piece::from(&data)], SendHints::NONE);
@@ -460,7 +460,7 @@ fn rfc_9293_3_10_5_an_abort_names_the_end_of_what_was_sent() {
         scene.world.wire.lock().lossy = true;
         scene.client.drive();
         let base = scene.receive_next;
-        let end = |fields: &Fields| fields.seq.wrapping_sub(base) + fields.octets;
+        let end = |fields: &Fields| fields.seq.wrapping_sub(base) + fields.bytes;
         let sent = scene.world.sent_by(0).iter().map(end).max().unwrap();
         assert!(sent > 60_000);
         scene.client.abort();
@@ -518,7 +518,7 @@ fn rfc_9293_3_10_7_3_a_reset_of_an_attempt_must_acknowledge_the_syn() {
             ack,
             flags,
             window: 0,
-            octets: 0,
+            bytes: 0,
         };
         let deliver = |fields: Fields| {
             let packet = fields.packet(world.at.ip(), client.local_addr().ip(), b"");
@@ -550,7 +550,7 @@ fn rfc_5961_3_2_a_half_open_connection_ends_with_the_exact_reset_only() {
                 ack: 0,
                 flags,
                 window: 1000,
-                octets: 0,
+                bytes: 0,
             };
             world.hosts[1].deliver(&fields.packet(from, world.at.ip(), b""));
             assert!(listener.try_accept().unwrap().is_none());

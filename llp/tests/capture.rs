@@ -16,9 +16,9 @@ use uwarp_llp::{Network, Piece, Recv, SendHints};
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Shared {
-    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -52,8 +52,8 @@ fn exchange(client: &dyn Network, server: &dyn Network, at: SocketAddr) {
         ),
         Ok(13)
     );
-    let mut octets = [0; 64];
-    while b.try_recv(&mut octets).unwrap() == Recv::WouldBlock {
+    let mut bytes = [0; 64];
+    while b.try_recv(&mut bytes).unwrap() == Recv::WouldBlock {
         wait(&[Wait::connection(&*b, false)]);
         b.clear_readiness();
     }
@@ -61,12 +61,12 @@ fn exchange(client: &dyn Network, server: &dyn Network, at: SocketAddr) {
         b.try_send(&[Piece::from(b"and back it comes")], SendHints::NONE),
         Ok(17)
     );
-    while a.try_recv(&mut octets).unwrap() == Recv::WouldBlock {
+    while a.try_recv(&mut bytes).unwrap() == Recv::WouldBlock {
         wait(&[Wait::connection(&*a, false)]);
         a.clear_readiness();
     }
     a.shutdown().unwrap();
-    while b.try_recv(&mut octets).unwrap() != Recv::Closed {
+    while b.try_recv(&mut bytes).unwrap() != Recv::Closed {
         wait(&[Wait::connection(&*b, false)]);
         b.clear_readiness();
     }

@@ -20,7 +20,7 @@ fn at() -> SocketAddr {
 /// A transfer of FPDUs in virtual time, with its parameters.
 struct Play {
     settings: MemorySettings,
-    octets: usize,
+    bytes: usize,
     /// Size of the FPDUs in bytes, or the maximum size if `random_sizes` is true.
     fpdu: usize,
     random_sizes: bool,
@@ -41,10 +41,10 @@ struct Seen {
 }
 
 impl Play {
-    fn new(congestion: Congestion, octets: usize) -> Self {
+    fn new(congestion: Congestion, bytes: usize) -> Self {
         Self {
             settings: MemorySettings::default().congestion(congestion),
-            octets,
+            bytes,
             fpdu: 1460,
             random_sizes: false,
             back: 0,
@@ -64,8 +64,8 @@ impl Play {
         if self.prelude == 0 {
             return;
         }
-        let octets = vec![0; self.prelude];
-        let taken = client.try_send(&[Piece::from(&octets)], SendHints::NONE);
+        let bytes = vec![0; self.prelude];
+        let taken = client.try_send(&[Piece::from(&bytes)], SendHints::NONE);
         assert_eq!(taken, Ok(self.prelude));
         let mut got = 0;
         while got < self.prelude || !client.flushed() {
@@ -92,14 +92,14 @@ impl Play {
         let (mut client, mut server) = link.connected(at());
         self.send_prelude(&link, &mut *client, &mut *server);
         let mut random = Random(self.seed | 1);
-        let (there, back) = (random.octets(self.octets), random.octets(self.back));
+        let (there, back) = (random.bytes(self.bytes), random.bytes(self.back));
         let mut a = End::new(client, there, self.seed).bulk().whole_fpdus();
         if self.random_sizes {
             a = a.with_fpdus(self.fpdu);
         } else {
-            let ends = 1..=self.octets.div_ceil(self.fpdu);
+            let ends = 1..=self.bytes.div_ceil(self.fpdu);
             a.ends = ends
-                .map(|count| self.octets.min(count * self.fpdu) as u64)
+                .map(|count| self.bytes.min(count * self.fpdu) as u64)
                 .collect();
         }
         let mut b = End::new(server, back, self.seed + 1).bulk();
@@ -187,7 +187,7 @@ fn without_loss_no_segment_is_cut_and_no_timer_is_needed() {
 /// smoltcp's congestion window is 2048 bytes at first, and at least one segment after the first
 /// acknowledgement.
 #[test]
-fn of_large_segments_only_the_first_is_cut_and_after_a_few_octets_none() {
+fn of_large_segments_only_the_first_is_cut_and_after_a_few_bytes_none() {
     for congestion in BOTH {
         for (prelude, cut) in [(0, vec![0, 1]), (20, vec![])] {
             let mut play = Play::new(congestion, 4 << 20);
@@ -231,7 +231,7 @@ proptest! {
 
     /// `run` checks the bytes, and fails if neither end has a ready descriptor or a deadline.
     #[test]
-    fn whatever_is_lost_doubled_or_reordered_all_octets_arrive(
+    fn whatever_is_lost_doubled_or_reordered_all_bytes_arrive(
         loss in 0.0..0.1,
         duplicate in 0.0..0.1,
         reorder in 0.0..0.1,
@@ -240,14 +240,14 @@ proptest! {
         mtu in 576_usize..4000,
         longest in 20_usize..1500,
         segments_in_window in 1_usize..60,
-        octets in 1_usize..400_000,
+        bytes in 1_usize..400_000,
         back in 0_usize..50_000,
         prelude in 0_usize..30,
         seed: u64,
     ) {
         let faults = FaultSettings::default().loss(loss).duplicate(duplicate).reorder(reorder).seed(seed);
         let congestion = BOTH[usize::from(cubic)];
-        let mut play = Play::new(congestion, octets).with_faults(faults);
+        let mut play = Play::new(congestion, bytes).with_faults(faults);
         play.settings.mtu = mtu;
         play.settings.receive_buffer = (segments_in_window * mtu).max(2048);
         play.settings.ack_delay = delayed.then_some(Duration::from_millis(10));
@@ -311,14 +311,14 @@ fn a_stream_through_tight_windows_and_inboxes_goes_on_to_its_end() {
     let closed_by_an_overtaken_segment = [(65, true), (800, false), (1326, false)];
     let full_inbox_at_a_fast_retransmission = [(3958, true), (11_558, false), (11_570, true)];
     let counted_beyond_the_third_repetition = [(10_191, true), (31_131, true), (32_958, true)];
-    let fin_behind_octets_beyond_the_window = [(8159, true), (32_519, false), (37_445, true)];
+    let fin_behind_bytes_beyond_the_window = [(8159, true), (32_519, false), (37_445, true)];
     let only_a_fin_is_lost = [(46_441, true)];
     let fresh = (0..100).map(|seed| (seed, seed % 2 == 0));
     for (seed, small_inbox) in closed_by_an_overtaken_segment
         .into_iter()
         .chain(full_inbox_at_a_fast_retransmission)
         .chain(counted_beyond_the_third_repetition)
-        .chain(fin_behind_octets_beyond_the_window)
+        .chain(fin_behind_bytes_beyond_the_window)
         .chain(only_a_fin_is_lost)
         .chain(fresh)
     {

@@ -73,7 +73,7 @@ fn what_holds_for_any_network() {
     for to in SECOND {
         let (a, b, _) = cable();
         an_abort_is_a_reset_at_the_peer(&a, &b, at(to));
-        a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(&a, &b, at(to));
+        a_fin_comes_after_all_bytes_and_leaves_the_other_direction_open(&a, &b, at(to));
         flushed_waits_for_the_peers_acknowledgement(&a, &b, at(to));
         let mut nobody = at(to);
         nobody.set_port(9);
@@ -126,9 +126,9 @@ fn sixty_four_connections_at_once_come_through_one_listener() {
         own.sort();
         assert_eq!(ports, own);
         for (number, client) in clients.iter_mut().enumerate() {
-            let octets = [u8::try_from(number).unwrap(); 100];
+            let bytes = [u8::try_from(number).unwrap(); 100];
             assert_eq!(
-                client.try_send(&[Piece::from(&octets[..])], SendHints::NONE),
+                client.try_send(&[Piece::from(&bytes[..])], SendHints::NONE),
                 Ok(100)
             );
         }
@@ -137,13 +137,13 @@ fn sixty_four_connections_at_once_come_through_one_listener() {
                 .iter()
                 .position(|client| client.local_addr() == server.peer_addr())
                 .unwrap();
-            let mut octets = [0; 200];
+            let mut bytes = [0; 200];
             loop {
                 server.clear_readiness();
                 server.drive();
-                match server.try_recv(&mut octets).unwrap() {
+                match server.try_recv(&mut bytes).unwrap() {
                     Recv::Data(count) => {
-                        assert_eq!(octets[..count], [u8::try_from(number).unwrap(); 100]);
+                        assert_eq!(bytes[..count], [u8::try_from(number).unwrap(); 100]);
                         break;
                     }
                     _ => wait(&[Wait::connection(&**server, false)]),

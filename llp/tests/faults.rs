@@ -10,10 +10,10 @@ use uwarp_llp::smol::{Congestion, FaultCounts, FaultSettings, MemoryNetwork, Mem
 use uwarp_llp::{LlpError, Network};
 
 /// Transfers bytes and a FIN in both directions, and checks the bytes.
-fn transfer(link: &Link, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) {
+fn transfer(link: &Link, at: SocketAddr, bytes: usize, fpdus: bool, seed: u64) {
     let (client, server) = link.connected(at);
     let mut random = Random(seed | 1);
-    let (from_a, from_b) = (random.octets(octets), random.octets(octets / 3));
+    let (from_a, from_b) = (random.bytes(bytes), random.bytes(bytes / 3));
     let mut a = End::new(client, from_a, seed);
     let mut b = End::new(server, from_b, seed + 1);
     if fpdus {
@@ -48,7 +48,7 @@ fn second(v6: bool) -> SocketAddr {
 
 /// Runs transfers over a link with these faults, with several seeds. Returns the sums of the fault
 /// counts. A failure prints its seed.
-fn play(faults: FaultSettings, congestion: Congestion, octets: usize) -> [FaultCounts; 2] {
+fn play(faults: FaultSettings, congestion: Congestion, bytes: usize) -> [FaultCounts; 2] {
     let mut sums = [FaultCounts::default(); 2];
     for seed in 0..6 {
         for (v6, fpdus) in [(false, false), (false, true), (true, true)] {
@@ -58,7 +58,7 @@ fn play(faults: FaultSettings, congestion: Congestion, octets: usize) -> [FaultC
             let what = format!("seed {seed}, IPv6 {v6}, FPDUs {fpdus}, {faults:?}, {congestion:?}");
             let link = Link::new(&settings);
             let run = std::panic::AssertUnwindSafe(|| {
-                transfer(&link, second(v6), octets, fpdus, seed);
+                transfer(&link, second(v6), bytes, fpdus, seed);
             });
             if let Err(panic) = std::panic::catch_unwind(run) {
                 eprintln!("{what}");

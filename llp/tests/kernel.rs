@@ -61,7 +61,7 @@ fn abort_resets() {
 
 #[test]
 fn fin_with_data_in_flight() {
-    a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(
+    a_fin_comes_after_all_bytes_and_leaves_the_other_direction_open(
         &network(),
         &network(),
         loopback(),
@@ -81,7 +81,7 @@ fn unacknowledged() {
 /// The kernel sends the delayed bytes after a fraction of a second anyway, so slow attempts do not
 /// count.
 #[test]
-fn octets_that_others_follow_wait_for_them_or_for_a_push() {
+fn bytes_that_others_follow_wait_for_them_or_for_a_push() {
     let (mut client, mut server) = connected(&network(), &network(), loopback());
     let mut got = [0; 16];
     for _ in 0..100 {
@@ -92,13 +92,13 @@ fn octets_that_others_follow_wait_for_them_or_for_a_push() {
         let slow = began.elapsed() > Duration::from_millis(50);
         client.push();
         let mut have = match at_once {
-            Recv::Data(octets) => octets,
+            Recv::Data(bytes) => bytes,
             _ => 0,
         };
         while have < 4 {
             wait(&[Wait::connection(&*server, false)]);
-            if let Recv::Data(octets) = server.try_recv(&mut got[have..]).unwrap() {
-                have += octets;
+            if let Recv::Data(bytes) = server.try_recv(&mut got[have..]).unwrap() {
+                have += bytes;
             }
         }
         assert_eq!(&got[..have], b"FPDU");
@@ -128,7 +128,7 @@ fn ping_pong() {
 #[test]
 fn more_pieces_than_one_call_of_the_kernel_takes_are_all_sent() {
     let (mut a, b) = connected(&network(), &network(), loopback());
-    let data = Random(3).octets(5_000);
+    let data = Random(3).bytes(5_000);
     let mut pieces: Vec<_> = data.chunks(1).map(Piece::from).collect();
     pieces.insert(2_000, Piece::from(b""));
     let mut got = End::new(b, Vec::new(), 2);

@@ -99,7 +99,7 @@ fn abort_resets() {
 fn fin_with_data_in_flight() {
     for mtu in MTUS {
         let (a, b) = pair(&frozen(mtu));
-        a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(&a, &b, second(0));
+        a_fin_comes_after_all_bytes_and_leaves_the_other_direction_open(&a, &b, second(0));
     }
 }
 
@@ -173,16 +173,16 @@ fn two_hundred_connections_come_through_one_listener_at_once() {
         wait(&waits);
     }
     for (number, client) in clients.iter_mut().enumerate() {
-        let octets = (number as u64).to_be_bytes();
+        let bytes = (number as u64).to_be_bytes();
         assert_eq!(
-            client.try_send(&[Piece::from(&octets)], SendHints::NONE),
+            client.try_send(&[Piece::from(&bytes)], SendHints::NONE),
             Ok(8)
         );
     }
     for server in &mut servers {
-        let mut octets = [0; 8];
-        assert_eq!(server.try_recv(&mut octets), Ok(Recv::Data(8)));
-        let number = u64::from_be_bytes(octets) as usize;
+        let mut bytes = [0; 8];
+        assert_eq!(server.try_recv(&mut bytes), Ok(Recv::Data(8)));
+        let number = u64::from_be_bytes(bytes) as usize;
         assert_eq!(server.peer_addr(), clients[number].local_addr());
     }
 }
@@ -243,9 +243,9 @@ fn data_that_came_with_the_handshake_wakes_the_new_owner() {
     let mut server = listener.try_accept().unwrap().unwrap();
     wait(&[Wait::connection(&*server, false)]);
     server.clear_readiness();
-    let mut octets = [0; 8];
-    assert_eq!(server.try_recv(&mut octets), Ok(Recv::Data(5)));
-    assert_eq!(&octets[..5], b"early");
+    let mut bytes = [0; 8];
+    assert_eq!(server.try_recv(&mut bytes), Ok(Recv::Data(5)));
+    assert_eq!(&bytes[..5], b"early");
 }
 
 #[test]
@@ -298,18 +298,18 @@ fn a_connection_dropped_when_flushed_still_lets_the_peer_close_in_order() {
         Ok(10)
     );
     client.shutdown().unwrap();
-    let mut octets = [0; 16];
-    assert_eq!(server.try_recv(&mut octets), Ok(Recv::Data(10)));
-    assert_eq!(server.try_recv(&mut octets), Ok(Recv::Closed));
+    let mut bytes = [0; 16];
+    assert_eq!(server.try_recv(&mut bytes), Ok(Recv::Data(10)));
+    assert_eq!(server.try_recv(&mut bytes), Ok(Recv::Closed));
     assert!(client.flushed());
     drop(client);
     server.shutdown().unwrap();
     assert!(server.flushed());
-    assert_eq!(server.try_recv(&mut octets), Ok(Recv::Closed));
+    assert_eq!(server.try_recv(&mut bytes), Ok(Recv::Closed));
 }
 
 #[test]
-fn octets_that_nobody_read_survive_the_end_of_time_wait() {
+fn bytes_that_nobody_read_survive_the_end_of_time_wait() {
     struct Manual(Instant, parking_lot::Mutex<Duration>);
     impl Clock for Manual {
         fn now(&self) -> Instant {
@@ -334,9 +334,9 @@ fn octets_that_nobody_read_survive_the_end_of_time_wait() {
     *clock.1.lock() += Duration::from_secs(60);
     client.drive();
     assert_eq!(client.deadline(), None);
-    let mut octets = [0; 32];
-    assert_eq!(client.try_recv(&mut octets), Ok(Recv::Data(11)));
-    assert_eq!(client.try_recv(&mut octets), Ok(Recv::Closed));
+    let mut bytes = [0; 32];
+    assert_eq!(client.try_recv(&mut bytes), Ok(Recv::Data(11)));
+    assert_eq!(client.try_recv(&mut bytes), Ok(Recv::Closed));
     assert!(client.flushed());
 }
 
@@ -455,8 +455,8 @@ fn any_number_of_small_sends_waits_for_a_reader_who_comes_late() {
             wait(&[Wait::connection(&*client, false), reader.waiting()]);
         }
     }
-    for (number, octets) in reader.got.chunks_exact(3).enumerate().take(sent) {
-        assert_eq!(octets, [number as u8; 3]);
+    for (number, bytes) in reader.got.chunks_exact(3).enumerate().take(sent) {
+        assert_eq!(bytes, [number as u8; 3]);
     }
 }
 

@@ -35,7 +35,7 @@ fn capture() -> (Shared, Capture) {
 }
 
 fn packets(file: &Shared) -> Vec<Packet> {
-    let mut reader = Reader::new(std::io::Cursor::new(file.octets())).unwrap();
+    let mut reader = Reader::new(std::io::Cursor::new(file.bytes())).unwrap();
     let mut packets = Vec::new();
     while let Some(packet) = reader.next_packet().unwrap() {
         packets.push(packet);
@@ -74,7 +74,7 @@ fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
         let emss = client.emss();
         let key = (client.local_addr(), client.peer_addr());
         let mut random = Random(7);
-        let (first, rest) = (random.octets(100), random.octets(1 << 20));
+        let (first, rest) = (random.bytes(100), random.bytes(1 << 20));
         // The first FPDU is acknowledged before others follow, like an MPA request. Full-sized
         // FPDUs follow, then small ones.
         let sent = client.try_send(&[Piece::from(&first)], SendHints::new(0, &[100]));
@@ -174,10 +174,10 @@ in_namespace! {
             }
         }
         assert_eq!(longest.len(), 4);
-        assert!(longest.values().all(|octets| *octets > 3000), "{longest:?}");
+        assert!(longest.values().all(|bytes| *bytes > 3000), "{longest:?}");
     }
 
-    fn loss_and_disorder_of_whole_bursts_lose_no_octet() {
+    fn loss_and_disorder_of_whole_bursts_lose_no_byte() {
         if !has_tun("loss_and_disorder_of_whole_bursts") {
             return;
         }

@@ -39,7 +39,7 @@ struct Seen {
     /// True if the host that sends the stream has sent the packet.
     from_sender: bool,
     /// Number of stream bytes in the packet.
-    octets: usize,
+    bytes: usize,
     /// Offset of these bytes in the stream.
     offset: u32,
     /// Number of earlier packets with stream bytes.
@@ -77,21 +77,21 @@ impl Carrier for Plug {
         let mut state = self.cable.state.lock();
         let seq = u32::from_be_bytes([24, 25, 26, 27].map(|at| packet[at]));
         let header = 20 + usize::from(packet[32] >> 4) * 4;
-        let octets = packet.len() - header;
+        let bytes = packet.len() - header;
         if self.sender && packet[33] & 2 != 0 {
             state.first = Some(seq.wrapping_add(1));
         }
         let offset = seq.wrapping_sub(state.first.unwrap_or(seq));
         let seen = Seen {
             from_sender: self.sender,
-            octets,
+            bytes,
             offset,
             number: state.number,
             again: offset < state.sent_to,
         };
-        if self.sender && octets > 0 {
+        if self.sender && bytes > 0 {
             state.number += 1;
-            state.sent_to = state.sent_to.max(offset + octets as u32);
+            state.sent_to = state.sent_to.max(offset + bytes as u32);
         }
         for delay in (self.cable.fate.lock())(&seen) {
             state.order += 1;
@@ -190,7 +190,7 @@ impl World {
 #[derive(Clone)]
 struct Stream {
     settings: MemorySettings,
-    octets: usize,
+    bytes: usize,
     fpdus: bool,
 }
 
@@ -199,7 +199,7 @@ impl Stream {
         let settings = MemorySettings::default().congestion(congestion);
         Self {
             settings,
-            octets: segments * SEGMENT,
+            bytes: segments * SEGMENT,
             fpdus: true,
         }
     }
@@ -215,15 +215,15 @@ impl Stream {
         let again = Arc::new(Mutex::new(0));
         let count = Arc::clone(&again);
         *world.cable.fate.lock() = Box::new(move |seen| {
-            *count.lock() += usize::from(seen.from_sender && seen.octets > 0 && seen.again);
+            *count.lock() += usize::from(seen.from_sender && seen.bytes > 0 && seen.again);
             fate(seen)
         });
         let begin = *world.cable.clock.since.lock();
-        let data: Vec<u8> = (0..self.octets)
+        let data: Vec<u8> = (0..self.bytes)
             .map(|at| (at * 7 + at / 251) as u8)
             .collect();
-        let ends: Vec<u64> = (1..=self.octets.div_ceil(SEGMENT))
-            .map(|count| (count * SEGMENT).min(self.octets) as u64)
+        let ends: Vec<u64> = (1..=self.bytes.div_ceil(SEGMENT))
+            .map(|count| (count * SEGMENT).min(self.bytes) as u64)
             .collect();
         let (mut sent, mut got) = (0, Vec::new());
         let mut buffer = vec![0; 100_000];
@@ -261,7 +261,7 @@ impl Stream {
     /// is lost.
     fn with_loss(&self, mut lost: impl FnMut(&Seen) -> bool + Send + 'static) -> (Duration, usize) {
         self.time(move |seen| {
-            let lost = seen.from_sender && seen.octets > 0 && lost(seen);
+            let lost = seen.from_sender && seen.bytes > 0 && lost(seen);
             if lost { vec![] } else { vec![DELAY] }
         })
     }
@@ -306,7 +306,7 @@ fn a_segment_that_is_lost_twice_more_does_not_wait_for_the_timer() {
             let place = (lost * SEGMENT) as u32;
             let mut times = 0;
             let (time, _) = stream.with_loss(move |seen| {
-                let hit = seen.offset <= place && place < seen.offset + seen.octets as u32;
+                let hit = seen.offset <= place && place < seen.offset + seen.bytes as u32;
                 times += u32::from(hit);
                 hit && times <= 3
             });
@@ -345,8 +345,8 @@ fn a_single_message_that_is_lost_waits_for_a_late_acknowledgement_and_no_longer(
     let mut stream = Stream::new(Congestion::Reno, 1);
     let late = Duration::from_millis(100);
     for delay in [None, Some(late)] {
-        for octets in [8, SEGMENT] {
-            stream.octets = octets;
+        for bytes in [8, SEGMENT] {
+            stream.bytes = bytes;
             stream.settings.ack_delay = delay;
             let (time, again) = stream.with_loss(|seen| seen.number == 0);
             assert_eq!(again, 1);
@@ -367,7 +367,7 @@ fn a_window_update_that_is_lost_is_asked_for() {
             stream.settings.receive_buffer = 20_000;
             let world = World::new(&stream.settings);
             let [mut client, mut server] = world.connected();
-            let data = vec![7; stream.octets];
+            let data = vec![7; stream.bytes];
             let ends: Vec<u64> = (1..=40).map(|count| (count * SEGMENT) as u64).collect();
             let send = |client: &mut dyn Llp, sent: usize| {
                 client.drive();
@@ -394,12 +394,12 @@ fn a_window_update_that_is_lost_is_asked_for() {
                 if lose { vec![] } else { vec![DELAY] }
             });
             let (mut got, mut buffer) = (0, vec![0; 100_000]);
-            while got < stream.octets {
+            while got < stream.bytes {
                 server.drive();
                 while let Recv::Data(count) = server.try_recv(&mut buffer).unwrap() {
                     got += count;
                 }
-                if sent < stream.octets {
+                if sent < stream.bytes {
                     sent += send(&mut *client, sent);
                 }
                 client.drive();
@@ -420,7 +420,7 @@ fn a_peer_that_acknowledges_late_is_sent_nothing_twice() {
         let mut stream = Stream::new(congestion, 1);
         stream.settings.ack_delay = Some(Duration::from_millis(150));
         for segments in [1, 2, 40] {
-            stream.octets = segments * SEGMENT;
+            stream.bytes = segments * SEGMENT;
             let (_, again) = stream.with_loss(|_| false);
             assert_eq!(again, 0, "{congestion:?}, {segments} segments");
         }

@@ -37,8 +37,8 @@ impl Crc32c {
 
     /// Adds the next bytes; any number is allowed.
     #[inline]
-    pub fn update(&mut self, octets: &[u8]) {
-        self.state = advance(self.state, octets);
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.state = advance(self.state, bytes);
     }
 
     /// Returns the CRC of all bytes added so far. More bytes may follow.
@@ -58,13 +58,13 @@ impl Default for Crc32c {
 /// Computes the CRC32C of one run of bytes.
 #[inline]
 #[must_use]
-pub fn crc32c(octets: &[u8]) -> u32 {
+pub fn crc32c(bytes: &[u8]) -> u32 {
     #[cfg(feature = "std")]
-    if octets.len() > TABLE_UP_TO {
-        return crc_fast::crc32_iscsi(octets);
+    if bytes.len() > TABLE_UP_TO {
+        return crc_fast::crc32_iscsi(bytes);
     }
     let mut crc = Crc32c::new();
-    crc.update(octets);
+    crc.update(bytes);
     crc.finish()
 }
 
@@ -76,11 +76,11 @@ const TABLE_UP_TO: usize = if cfg!(miri) { usize::MAX } else { 16 };
 
 #[cfg(feature = "std")]
 #[inline]
-fn advance(state: u32, octets: &[u8]) -> u32 {
-    if octets.len() <= TABLE_UP_TO {
-        return table::advance(state, octets);
+fn advance(state: u32, bytes: &[u8]) -> u32 {
+    if bytes.len() <= TABLE_UP_TO {
+        return table::advance(state, bytes);
     }
-    accelerated(state, octets)
+    accelerated(state, bytes)
 }
 
 /// Adds a run of bytes with [`crc_fast`]. The function is always inlined, so that the compiler
@@ -88,18 +88,18 @@ fn advance(state: u32, octets: &[u8]) -> u32 {
 /// for every run.
 #[cfg(feature = "std")]
 #[inline(always)]
-fn accelerated(state: u32, octets: &[u8]) -> u32 {
+fn accelerated(state: u32, bytes: &[u8]) -> u32 {
     let mut digest =
         crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, u64::from(state));
-    digest.update(octets);
+    digest.update(bytes);
     // A 32-bit CRC keeps its register in the low half.
     digest.get_state() as u32
 }
 
 #[cfg(not(feature = "std"))]
 #[inline]
-fn advance(state: u32, octets: &[u8]) -> u32 {
-    table::advance(state, octets)
+fn advance(state: u32, bytes: &[u8]) -> u32 {
+    table::advance(state, bytes)
 }
 
 #[cfg(test)]
@@ -109,10 +109,10 @@ mod tests {
     use proptest::prelude::*;
 
     /// Computes the CRC bit by bit, straight from the definition.
-    fn by_definition(octets: &[u8]) -> u32 {
+    fn by_definition(bytes: &[u8]) -> u32 {
         let mut state = u32::MAX;
-        for &octet in octets {
-            state ^= u32::from(octet);
+        for &byte in bytes {
+            state ^= u32::from(byte);
             for _ in 0..8 {
                 state = (state >> 1) ^ (0x82F6_3B78 & (state & 1).wrapping_neg());
             }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn table_and_fast_path_agree_with_the_definition_at_every_length_and_alignment() {
-        let octets: [u8; 1100] = core::array::from_fn(|i| (i * 31 + (i >> 3)) as u8);
+        let bytes: [u8; 1100] = core::array::from_fn(|i| (i * 31 + (i >> 3)) as u8);
         // Miri would take an hour for every start and length. It also has none of the instructions
         // that long runs use.
         let (starts, lens, long): (_, _, &[usize]) = if cfg!(miri) {
@@ -141,7 +141,7 @@ mod tests {
         };
         for start in 0..starts {
             for len in (0..lens).chain(long.iter().copied()) {
-                let run = &octets[start..start + len];
+                let run = &bytes[start..start + len];
                 let expected = by_definition(run);
                 assert_eq!(!table::advance(u32::MAX, run), expected, "table, {len}");
                 assert_eq!(crc32c(run), expected, "chosen, {len}");
@@ -156,19 +156,19 @@ mod tests {
 
         #[test]
         fn any_division_into_updates_gives_the_same_crc(
-            octets in proptest::collection::vec(any::<u8>(), 0..if cfg!(miri) { 50 } else { 70_000 }),
+            bytes in proptest::collection::vec(any::<u8>(), 0..if cfg!(miri) { 50 } else { 70_000 }),
             cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
         ) {
-            let mut cuts: Vec<usize> = cuts.iter().map(|c| c.index(octets.len() + 1)).collect();
+            let mut cuts: Vec<usize> = cuts.iter().map(|c| c.index(bytes.len() + 1)).collect();
             cuts.sort_unstable();
             let mut crc = Crc32c::new();
             let mut from = 0;
             for cut in cuts {
-                crc.update(&octets[from..cut]);
+                crc.update(&bytes[from..cut]);
                 from = cut;
             }
-            crc.update(&octets[from..]);
-            prop_assert_eq!(crc.finish(), !table::advance(u32::MAX, &octets));
+            crc.update(&bytes[from..]);
+            prop_assert_eq!(crc.finish(), !table::advance(u32::MAX, &bytes));
         }
     }
 }

@@ -301,10 +301,10 @@ fn write_marked<P: Payload + ?Sized>(
         }
     }
     let mut content = 0;
-    let mut put = |octets: usize, fill: &mut dyn FnMut(usize, &mut [u8])| {
+    let mut put = |bytes: usize, fill: &mut dyn FnMut(usize, &mut [u8])| {
         let mut done = 0;
-        while done < octets {
-            let run = markers.run(content).min(octets - done);
+        while done < bytes {
+            let run = markers.run(content).min(bytes - done);
             let at = markers.wire_offset(content);
             if let Some(place) = body.get_mut(at..at + run) {
                 fill(done, place);
@@ -328,30 +328,30 @@ fn write_marked<P: Payload + ?Sized>(
 /// PAD and CRC of an FPDU framed in place, 4 to 7 bytes, which are sent after the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
-    octets: [u8; 7],
+    bytes: [u8; 7],
     pad: usize,
 }
 
 impl Trailer {
     fn new(pad: usize) -> Self {
         Self {
-            octets: [0; 7],
+            bytes: [0; 7],
             pad: pad.min(3),
         }
     }
 
     fn pad(&self) -> &[u8] {
-        &self.octets[..self.pad]
+        &self.bytes[..self.pad]
     }
 
     fn set_crc(&mut self, crc: u32) {
-        self.octets[self.pad..self.pad + CRC_FIELD].copy_from_slice(&crc.to_le_bytes());
+        self.bytes[self.pad..self.pad + CRC_FIELD].copy_from_slice(&crc.to_le_bytes());
     }
 }
 
 impl AsRef<[u8]> for Trailer {
     fn as_ref(&self) -> &[u8] {
-        &self.octets[..self.pad + CRC_FIELD]
+        &self.bytes[..self.pad + CRC_FIELD]
     }
 }
 

@@ -95,19 +95,19 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "exhaustive, and nothing but arithmetic")]
-    fn layout_agrees_with_walking_the_stream_octet_by_octet() {
+    fn layout_agrees_with_walking_the_stream_byte_by_byte() {
         for position in (0..1024).step_by(4) {
             for ulpdu in (0..64).chain(400..1100).chain([2000, 64768]) {
                 let markers = Markers::of(true, position);
                 let content = LENGTH_FIELD + ulpdu + pad_len(ulpdu) + CRC_FIELD;
                 assert_eq!(content % 4, 0);
                 let mut wire = 0;
-                for octet in 0..content {
+                for byte in 0..content {
                     if (position as usize + wire).is_multiple_of(INTERVAL) {
                         wire += MARKER;
                     }
                     if ulpdu < 1100 {
-                        assert_eq!(markers.wire_offset(octet), wire, "{position} {octet}");
+                        assert_eq!(markers.wire_offset(byte), wire, "{position} {byte}");
                     }
                     wire += 1;
                 }

@@ -103,7 +103,7 @@ pub use framer::{FrameError, Framer, Trailer};
 pub use mulpdu::{FpduSegments, FpduSegmentsError, MAX_ULPDU, MIN_MULPDU, mulpdu};
 pub use payload::Payload;
 pub use startup::{
-    Accept, ConfigError, Enhanced, FirstOctets, FrameKind, Initiator, InitiatorConfig,
+    Accept, ConfigError, Enhanced, FirstBytes, FrameKind, Initiator, InitiatorConfig,
     MAX_PRIVATE_DATA, Model, NO_AUTO, Negotiated, Outcome, Parsed, Rejection, Request, Responder,
     ResponderConfig, Revision, Role, Rtr, RtrKinds, SendGate, StartupError, StartupFrame,
 };

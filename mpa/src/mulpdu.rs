@@ -152,7 +152,7 @@ impl FromStr for FpduSegments {
     type Err = FpduSegmentsError;
 
     fn from_str(text: &str) -> Result<Self, FpduSegmentsError> {
-        if text.is_empty() || !text.bytes().all(|octet| octet.is_ascii_digit()) {
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(FpduSegmentsError::NoNumber);
         }
         match text.parse() {

@@ -9,7 +9,7 @@ mod negotiated;
 mod options;
 mod responder;
 
-pub use error::{ConfigError, FirstOctets, StartupError};
+pub use error::{ConfigError, FirstBytes, StartupError};
 pub use frame::{Enhanced, FrameKind, MAX_PRIVATE_DATA, Parsed, StartupFrame};
 pub use initiator::{Initiator, InitiatorConfig};
 pub use negotiated::{Negotiated, Outcome, Rejection, Role, SendGate};

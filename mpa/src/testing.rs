@@ -8,23 +8,23 @@ use crate::{Deframer, Framer, Step, crc32c};
 
 /// First FPDU of a stream with Markers (RFC 5044 Figure 5).
 pub(crate) const FIGURE_5: [u8; 52] = {
-    let mut octets = [0; 52];
-    octets[5] = 0x2A;
-    (octets[6], octets[7]) = (0x41, 0x43);
-    octets[0x13] = 1;
-    (octets[0x30], octets[0x31], octets[0x32], octets[0x33]) = (0x52, 0x23, 0x99, 0x83);
-    octets
+    let mut bytes = [0; 52];
+    bytes[5] = 0x2A;
+    (bytes[6], bytes[7]) = (0x41, 0x43);
+    bytes[0x13] = 1;
+    (bytes[0x30], bytes[0x31], bytes[0x32], bytes[0x33]) = (0x52, 0x23, 0x99, 0x83);
+    bytes
 };
 
 /// FPDU at stream offset 0x1EC with a Marker inside (RFC 5044 Figure 6).
 pub(crate) const FIGURE_6: [u8; 52] = {
-    let mut octets = [0; 52];
-    octets[1] = 0x2A;
-    (octets[2], octets[3]) = (0x41, 0x43);
-    octets[0x0F] = 2;
-    octets[0x17] = 0x14;
-    (octets[0x30], octets[0x31], octets[0x32], octets[0x33]) = (0x84, 0x92, 0x58, 0x98);
-    octets
+    let mut bytes = [0; 52];
+    bytes[1] = 0x2A;
+    (bytes[2], bytes[3]) = (0x41, 0x43);
+    bytes[0x0F] = 2;
+    bytes[0x17] = 0x14;
+    (bytes[0x30], bytes[0x31], bytes[0x32], bytes[0x33]) = (0x84, 0x92, 0x58, 0x98);
+    bytes
 };
 
 /// DDP header of a Send with the given MSN, as in both figures.
@@ -39,7 +39,7 @@ pub(crate) fn send_header(msn: u8) -> [u8; 18] {
 pub(crate) const BEFORE_FIGURE_6: usize = 482;
 
 /// Test data of `len` bytes that depends on `seed` and resembles no header or Marker.
-pub(crate) fn octets(len: usize, seed: u8) -> Vec<u8> {
+pub(crate) fn bytes(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
         .map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed)
         .collect()
@@ -78,10 +78,10 @@ pub(crate) fn stream_by_the_text(ulpdus: &[Vec<u8>], crc: bool, markers: bool) -
                 out.extend_from_slice(&distance.to_be_bytes());
             }
         };
-        for octet in content {
+        for byte in content {
             marker_if_due(&mut out, length_field);
             length_field.get_or_insert(out.len());
-            out.push(octet);
+            out.push(byte);
         }
         marker_if_due(&mut out, length_field);
         let sum = if crc { crc32c(&out[start..]) } else { 0 };
@@ -128,7 +128,7 @@ pub(crate) fn ulpdus(most: usize) -> impl Strategy<Value = Vec<Vec<u8>>> {
         1 => longer..longest,
     ];
     proptest::collection::vec(
-        (len, any::<u8>()).prop_map(|(len, seed)| octets(len, seed)),
+        (len, any::<u8>()).prop_map(|(len, seed)| bytes(len, seed)),
         1..most,
     )
 }

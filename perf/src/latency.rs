@@ -55,7 +55,7 @@ impl<'a> PingPong<'a> {
     pub(crate) fn new(traffic: &'a Traffic, plan: &'a Plan, size: u32, answers: bool) -> Self {
         // A byte of an earlier size must not look like the first message.
         if plan.test == Test::WriteLatency {
-            traffic.clear_last_octet(size, 0);
+            traffic.clear_last_byte(size, 0);
         }
         PingPong {
             traffic,
@@ -208,7 +208,7 @@ impl<'a> PingPong<'a> {
                     *last = number;
                     SendWr::write_inline(id, &self.inline, target)
                 } else {
-                    self.traffic.set_last_octet(self.size, number);
+                    self.traffic.set_last_byte(self.size, number);
                     SendWr::write(id, &source, target)
                 }
             }
@@ -271,7 +271,7 @@ impl<'a> PingPong<'a> {
     /// Checks whether the expected Write has arrived, by its last byte. That byte is placed last.
     fn poll_memory(&mut self) -> Result<bool, PerfError> {
         let due = number(self.posted + u64::from(self.answers));
-        let is_here = || self.traffic.last_octet(self.size) == due;
+        let is_here = || self.traffic.last_byte(self.size) == due;
         if self.plan.waiting == Waiting::Memory {
             // This loop calls nothing of the library. The poll before it detects the end of the
             // connection.

@@ -103,7 +103,7 @@ pub struct Latency {
 impl Row {
     /// Number of measured bytes of payload.
     #[must_use]
-    pub fn octets(&self) -> f64 {
+    pub fn bytes(&self) -> f64 {
         self.messages as f64 * f64::from(self.size)
     }
 
@@ -111,7 +111,7 @@ impl Row {
     /// bytes were measured.
     #[must_use]
     pub fn cpu_per_gb(&self) -> Option<(f64, f64)> {
-        let gigabytes = self.octets() / 1e9;
+        let gigabytes = self.bytes() / 1e9;
         (gigabytes > 0.0).then(|| (self.cpu / gigabytes, self.peer_cpu / gigabytes))
     }
 }

@@ -165,23 +165,23 @@ impl Traffic {
     }
 
     /// Returns the last byte of a Write into the first QP's buffer. It is placed last.
-    pub(crate) fn last_octet(&self, size: u32) -> u8 {
-        let mut octet = [0];
+    pub(crate) fn last_byte(&self, size: u32) -> u8 {
+        let mut byte = [0];
         let at = self.stride as usize + size as usize - 1;
         // This cannot fail, because a size is no larger than the stride.
-        let _ = self.region.read_at(at, &mut octet);
-        octet[0]
+        let _ = self.region.read_at(at, &mut byte);
+        byte[0]
     }
 
     /// Sets the last byte of the message that the first QP sends.
-    pub(crate) fn set_last_octet(&self, size: u32, octet: u8) {
-        let _ = self.region.write_at(size as usize - 1, &[octet]);
+    pub(crate) fn set_last_byte(&self, size: u32, byte: u8) {
+        let _ = self.region.write_at(size as usize - 1, &[byte]);
     }
 
-    /// Sets the byte that [`Traffic::last_octet`] reads.
-    pub(crate) fn clear_last_octet(&self, size: u32, octet: u8) {
+    /// Sets the byte that [`Traffic::last_byte`] reads.
+    pub(crate) fn clear_last_byte(&self, size: u32, byte: u8) {
         let at = self.stride as usize + size as usize - 1;
-        let _ = self.region.write_at(at, &[octet]);
+        let _ = self.region.write_at(at, &[byte]);
     }
 
     /// Polls for completions. Does not wait.

@@ -167,8 +167,8 @@ impl AtomicRequestHeader {
     /// Reads the header from the first 52 bytes after the DDP header; `None` if there are fewer.
     /// The reserved bits are ignored (7306-5.2.1-i02).
     #[must_use]
-    pub fn parse(octets: &[u8]) -> Option<AtomicRequestHeader> {
-        let ([_, _, _, code], rest) = octets.split_first_chunk()?;
+    pub fn parse(bytes: &[u8]) -> Option<AtomicRequestHeader> {
+        let ([_, _, _, code], rest) = bytes.split_first_chunk()?;
         let (id, rest) = rest.split_first_chunk()?;
         let (stag, rest) = rest.split_first_chunk()?;
         let (to, rest) = rest.split_first_chunk()?;
@@ -217,8 +217,8 @@ pub struct AtomicResponseHeader {
 impl AtomicResponseHeader {
     /// Reads the header from the first 12 bytes after the DDP header; `None` if there are fewer.
     #[must_use]
-    pub fn parse(octets: &[u8]) -> Option<AtomicResponseHeader> {
-        let (id, rest) = octets.split_first_chunk()?;
+    pub fn parse(bytes: &[u8]) -> Option<AtomicResponseHeader> {
+        let (id, rest) = bytes.split_first_chunk()?;
         let original = rest.first_chunk()?;
         Some(AtomicResponseHeader {
             id: u32::from_be_bytes(*id),

@@ -109,10 +109,10 @@ impl OutMessage {
 
     /// Creates a message that consists of headers only. Bytes past the longest header are cut off;
     /// no message has any.
-    pub(crate) fn headed(opcode: Opcode, qn: Qn, msn: Msn, octets: &[u8]) -> Self {
+    pub(crate) fn headed(opcode: Opcode, qn: Qn, msn: Msn, bytes: &[u8]) -> Self {
         let mut header = [0; MAX_TERMINATE_HEADER];
-        let len = octets.len().min(header.len());
-        for (to, from) in header.iter_mut().zip(octets) {
+        let len = bytes.len().min(header.len());
+        for (to, from) in header.iter_mut().zip(bytes) {
             *to = *from;
         }
         Self::new(
@@ -159,15 +159,13 @@ impl OutMessage {
         let segment = self.segmenter.next_segment(ddp_len, mulpdu)?;
         self.last_offset = segment.offset;
         let ddp = self.ddp_header(segment.offset, segment.last)?;
-        let (ddp_octets, rest) = header.split_first_chunk_mut::<DDP_HEADER>()?;
-        let mut header_len = ddp.emit(ddp_octets);
+        let (ddp_bytes, rest) = header.split_first_chunk_mut::<DDP_HEADER>()?;
+        let mut header_len = ddp.emit(ddp_bytes);
         if let Kind::Headed {
-            header: octets,
-            len,
-            ..
+            header: bytes, len, ..
         } = &self.kind
         {
-            for (to, from) in rest.iter_mut().zip(octets.iter().take(*len)) {
+            for (to, from) in rest.iter_mut().zip(bytes.iter().take(*len)) {
                 *to = *from;
             }
             header_len += len;
@@ -232,7 +230,7 @@ impl OutMessage {
 /// Returns the headers of a Write that has one segment, the same as those of its [`OutMessage`].
 #[inline]
 pub(crate) fn whole_write(stag: STag, to: TaggedOffset) -> [u8; TAGGED_HEADER] {
-    tagged(control(Opcode::Write), stag, to, 0, true).octets()
+    tagged(control(Opcode::Write), stag, to, 0, true).bytes()
 }
 
 /// Returns the headers of a Send that has one segment, the same as those of its [`OutMessage`].
@@ -243,7 +241,7 @@ pub(crate) fn whole_send(
     msn: Msn,
 ) -> [u8; UNTAGGED_HEADER] {
     let place = (crate::opcode::QN_SEND, msn);
-    untagged(control(opcode), place, ulp_word(invalidate), 0, true).octets()
+    untagged(control(opcode), place, ulp_word(invalidate), 0, true).bytes()
 }
 
 /// Returns the content of the four bytes that DDP reserves for RDMAP, for a Send.

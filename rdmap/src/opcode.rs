@@ -159,7 +159,7 @@ mod tests {
     use core::fmt::Write as _;
 
     #[test]
-    fn control_octets_and_queues_are_those_of_the_figures() {
+    fn control_bytes_and_queues_are_those_of_the_figures() {
         let mut table = String::new();
         for raw in 0..16 {
             let Some(opcode) = Opcode::from_raw(raw) else {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_bits_of_the_control_octet_are_ignored() {
+    fn reserved_bits_of_the_control_byte_are_ignored() {
         assert_eq!(split(0x73), (1, 3)); // 5040-4.1-09
     }
 }

@@ -24,8 +24,8 @@ pub struct ReadRequestHeader {
 impl ReadRequestHeader {
     /// Reads the header from the first 28 bytes after the DDP header; `None` if there are fewer.
     #[must_use]
-    pub fn parse(octets: &[u8]) -> Option<ReadRequestHeader> {
-        let (sink_stag, rest) = octets.split_first_chunk()?;
+    pub fn parse(bytes: &[u8]) -> Option<ReadRequestHeader> {
+        let (sink_stag, rest) = bytes.split_first_chunk()?;
         let (sink_to, rest) = rest.split_first_chunk()?;
         let (len, rest) = rest.split_first_chunk()?;
         let (source_stag, rest) = rest.split_first_chunk()?;
@@ -92,7 +92,7 @@ pub(crate) mod tests {
 
     #[test]
     fn fields_stand_where_the_rfc_puts_them() {
-        let octets: [u8; 28] = core::array::from_fn(|index| index as u8);
+        let bytes: [u8; 28] = core::array::from_fn(|index| index as u8);
         let request = ReadRequestHeader {
             sink_stag: STag(0x0001_0203),
             sink_to: TaggedOffset(0x0405_0607_0809_0A0B),
@@ -100,8 +100,8 @@ pub(crate) mod tests {
             source_stag: STag(0x1011_1213),
             source_to: TaggedOffset(0x1415_1617_1819_1A1B),
         };
-        assert_eq!(ReadRequestHeader::parse(&octets), Some(request));
-        assert_eq!(ReadRequestHeader::parse(&octets[..27]), None);
+        assert_eq!(ReadRequestHeader::parse(&bytes), Some(request));
+        assert_eq!(ReadRequestHeader::parse(&bytes[..27]), None);
     }
 
     #[test]

@@ -96,7 +96,7 @@ enum Request {
 impl Request {
     /// Number of bytes that the request reads; 0 for an Atomic Request, whose Response has a fixed
     /// length.
-    fn octets(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         match self {
             Self::Read(header) => header.len.into(),
             Self::Atomic(_) => 0,
@@ -360,14 +360,14 @@ impl Stream {
 
     /// Returns the number of bytes that all Read Requests not yet taken ask for.
     #[must_use]
-    pub fn octets_asked(&self) -> u64 {
-        self.unanswered.iter().map(Request::octets).sum()
+    pub fn bytes_asked(&self) -> u64 {
+        self.unanswered.iter().map(Request::bytes).sum()
     }
 
     /// Returns the number of bytes that the next request to be taken asks for; 0 if it is no Read.
     #[must_use]
-    pub fn octets_asked_next(&self) -> u64 {
-        self.unanswered.front().map_or(0, Request::octets)
+    pub fn bytes_asked_next(&self) -> u64 {
+        self.unanswered.front().map_or(0, Request::bytes)
     }
 
     /// Begins the Response to a Read Request. A request for 0 bytes gets an empty Response
@@ -394,14 +394,14 @@ impl Stream {
     /// if this side closed its half: then nothing may be sent.
     pub fn begin_terminate(&mut self, terminate: &Terminate) -> Option<OutMessage> {
         self.state = self.state.next(StreamEvent::TerminateSent)?;
-        let mut octets = [0; MAX_TERMINATE_HEADER];
-        let len = terminate.emit(&mut octets);
-        let octets = octets.get(..len).unwrap_or(&octets);
+        let mut bytes = [0; MAX_TERMINATE_HEADER];
+        let len = terminate.emit(&mut bytes);
+        let bytes = bytes.get(..len).unwrap_or(&bytes);
         Some(OutMessage::headed(
             Opcode::Terminate,
             QN_TERMINATE,
             Msn::FIRST,
-            octets,
+            bytes,
         ))
     }
 

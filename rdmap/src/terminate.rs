@@ -35,24 +35,24 @@ pub struct Terminate {
     reading: Reading,
     code: TerminateCode,
     segment_len: Option<u16>,
-    ddp_header: Option<DdpOctets>,
+    ddp_header: Option<DdpBytes>,
     rdma_header: Option<ReadRequestHeader>,
 }
 
 /// The bytes of a DDP header as received. Its DDP version may be unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct DdpOctets {
-    octets: [u8; UNTAGGED_HEADER],
+struct DdpBytes {
+    bytes: [u8; UNTAGGED_HEADER],
     len: usize,
 }
 
-impl DdpOctets {
+impl DdpBytes {
     /// Copies the header from the start of `ulpdu`. The T bit determines its length.
-    fn take(ulpdu: &[u8]) -> Option<DdpOctets> {
+    fn take(ulpdu: &[u8]) -> Option<DdpBytes> {
         let len = Self::len_of(*ulpdu.first()?);
-        let mut octets = [0; UNTAGGED_HEADER];
-        octets.get_mut(..len)?.copy_from_slice(ulpdu.get(..len)?);
-        Some(DdpOctets { octets, len })
+        let mut bytes = [0; UNTAGGED_HEADER];
+        bytes.get_mut(..len)?.copy_from_slice(ulpdu.get(..len)?);
+        Some(DdpBytes { bytes, len })
     }
 
     const fn len_of(control: u8) -> usize {
@@ -64,7 +64,7 @@ impl DdpOctets {
     }
 
     fn as_slice(&self) -> &[u8] {
-        self.octets.get(..self.len).unwrap_or(&self.octets)
+        self.bytes.get(..self.len).unwrap_or(&self.bytes)
     }
 }
 
@@ -97,9 +97,9 @@ impl Terminate {
         if code.etype == 0 {
             return Some(terminate);
         }
-        if let Some(octets) = DdpOctets::take(head) {
-            terminate.ddp_header = Some(octets); // 5040-7.1-03
-            let len = mutate!(len, TerminateLengthOfPayload => len - octets.len);
+        if let Some(bytes) = DdpBytes::take(head) {
+            terminate.ddp_header = Some(bytes); // 5040-7.1-03
+            let len = mutate!(len, TerminateLengthOfPayload => len - bytes.len);
             terminate.segment_len = u16::try_from(len).ok(); // 5040-4.8-09
         }
         // 5040-7.1-04, 5040-4.8-i02: only an error in a Read Request that RDMAP has read is
@@ -134,18 +134,18 @@ impl Terminate {
     /// [`StreamError::Ended`], which has no code, is reported as a local catastrophic error.
     #[must_use]
     pub fn for_atomic(error: &StreamError, job: &AtomicJob) -> Self {
-        let mut octets = [0; uwarp_ddp::MAX_HEADER];
-        Header::Untagged(*job.ddp_header()).emit(&mut octets);
+        let mut bytes = [0; uwarp_ddp::MAX_HEADER];
+        Header::Untagged(*job.ddp_header()).emit(&mut bytes);
         let len = UNTAGGED_HEADER + ATOMIC_REQUEST_HEADER;
-        Self::for_error(error, Some((&octets, len)))
+        Self::for_error(error, Some((&bytes, len)))
             .unwrap_or(Terminate::new(TerminateCode::new(0, 0, 0)))
     }
 
     /// Reads the Terminate Header, which starts right after the DDP header, of an unknown peer:
     /// [`parse_from`](Self::parse_from) with [`Peer::Rfc`].
     #[must_use]
-    pub fn parse(octets: &[u8]) -> Option<Terminate> {
-        Self::parse_from(Peer::Rfc, octets)
+    pub fn parse(bytes: &[u8]) -> Option<Terminate> {
+        Self::parse_from(Peer::Rfc, bytes)
     }
 
     /// Reads the Terminate Header, which starts right after the DDP header.
@@ -156,9 +156,9 @@ impl Terminate {
     /// [`Peer::Siw`], every message that has a meaning in siw's layout is read in that layout.
     /// Incomplete headers are left out there.
     #[must_use]
-    pub fn parse_from(peer: Peer, octets: &[u8]) -> Option<Terminate> {
-        let (control, rest) = octets.split_first_chunk()?;
-        let reading = layout::decide(peer, *control, octets);
+    pub fn parse_from(peer: Peer, bytes: &[u8]) -> Option<Terminate> {
+        let (control, rest) = bytes.split_first_chunk()?;
+        let reading = layout::decide(peer, *control, bytes);
         if reading == Reading::Siw {
             return Some(Self::parse_siw(*control, rest));
         }
@@ -180,7 +180,7 @@ impl Terminate {
             rest = after;
         }
         if present & DDP_HEADER != 0 {
-            let header = DdpOctets::take(rest)?;
+            let header = DdpBytes::take(rest)?;
             rest = rest.get(header.len..)?;
             terminate.ddp_header = Some(header);
         }
@@ -207,7 +207,7 @@ impl Terminate {
         terminate.segment_len =
             (present & layout::SIW_SEGMENT_LEN_VALID != 0).then(|| u16::from_be_bytes(*len));
         if present & layout::SIW_DDP_HEADER != 0 {
-            terminate.ddp_header = DdpOctets::take(rest);
+            terminate.ddp_header = DdpBytes::take(rest);
         }
         if let Some(header) = &terminate.ddp_header
             && present & layout::SIW_RDMA_HEADER != 0
@@ -218,15 +218,15 @@ impl Terminate {
         terminate
     }
 
-    /// Returns the length in bytes that the Terminate Header at the start of `octets` should have.
-    pub(crate) fn octets_needed(octets: &[u8]) -> usize {
-        let present = octets.get(2).copied().unwrap_or(0);
+    /// Returns the length in bytes that the Terminate Header at the start of `bytes` should have.
+    pub(crate) fn bytes_needed(bytes: &[u8]) -> usize {
+        let present = bytes.get(2).copied().unwrap_or(0);
         let mut needed = 4;
         if present & (SEGMENT_LEN_VALID | DDP_HEADER) != 0 {
             needed += 2;
         }
         if present & DDP_HEADER != 0 {
-            needed += DdpOctets::len_of(octets.get(6).copied().unwrap_or(0x80));
+            needed += DdpBytes::len_of(bytes.get(6).copied().unwrap_or(0x80));
         }
         if present & RDMA_HEADER != 0 {
             needed += READ_REQUEST_HEADER;
@@ -239,11 +239,11 @@ impl Terminate {
     pub fn emit(&self, out: &mut [u8; MAX_TERMINATE_HEADER]) -> usize {
         let mut present = 0;
         let mut len = 4;
-        let mut put = |octets: &[u8]| {
-            for (to, from) in out.iter_mut().skip(len).zip(octets) {
+        let mut put = |bytes: &[u8]| {
+            for (to, from) in out.iter_mut().skip(len).zip(bytes) {
                 *to = *from;
             }
-            len += octets.len();
+            len += bytes.len();
         };
         if self.segment_len.is_some() || self.ddp_header.is_some() {
             put(&self.segment_len.unwrap_or(0).to_be_bytes());
@@ -364,16 +364,16 @@ impl Terminate {
     /// Returns the DDP header of the segment in which the error was found, if the message contains
     /// it (D). These are 14 or 18 bytes, as the peer received them.
     #[must_use]
-    pub fn ddp_octets(&self) -> Option<&[u8]> {
-        self.ddp_header.as_ref().map(DdpOctets::as_slice)
+    pub fn ddp_bytes(&self) -> Option<&[u8]> {
+        self.ddp_header.as_ref().map(DdpBytes::as_slice)
     }
 
-    /// Returns the parsed [`ddp_octets`](Self::ddp_octets). `None` also if its DDP version is not
+    /// Returns the parsed [`ddp_bytes`](Self::ddp_bytes). `None` also if its DDP version is not
     /// supported. If Linux siw had begun to answer a Read Request, the MSN in the header is the
     /// length of the Read.
     #[must_use]
     pub fn ddp_header(&self) -> Option<Header> {
-        Header::parse(self.ddp_octets()?)
+        Header::parse(self.ddp_bytes()?)
             .ok()
             .map(|(header, _)| header)
     }
@@ -413,8 +413,8 @@ impl Terminate {
     /// segments.
     #[must_use]
     pub fn is_about_tagged(&self) -> bool {
-        match self.ddp_octets() {
-            Some(octets) => octets.len() == TAGGED_HEADER,
+        match self.ddp_bytes() {
+            Some(bytes) => bytes.len() == TAGGED_HEADER,
             None => (self.code.layer, self.code.etype) == (1, 1),
         }
     }

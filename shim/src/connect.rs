@@ -124,7 +124,7 @@ extern "C" fn uw_resolve_route(id: &Id) -> c_int {
 ///
 /// # Safety
 /// `data` has `len` bytes.
-unsafe fn octets(data: *const c_void, len: c_int) -> Vec<u8> {
+unsafe fn bytes(data: *const c_void, len: c_int) -> Vec<u8> {
     let len = usize::try_from(len).unwrap_or(0);
     if len == 0 {
         return Vec::new();
@@ -150,7 +150,7 @@ unsafe extern "C" fn uw_connect(
 ) -> c_int {
     let options = ConnectOptions::default()
         // SAFETY: guaranteed by the caller.
-        .private_data(unsafe { octets(data, len) })
+        .private_data(unsafe { bytes(data, len) })
         .ird(depth(resources))
         .ord(depth(initiator_depth));
     status(id.id.connect(qp, &options), Errno::INVAL)
@@ -169,7 +169,7 @@ unsafe extern "C" fn uw_accept(
 ) -> c_int {
     let options = AcceptOptions::default()
         // SAFETY: guaranteed by the caller.
-        .private_data(unsafe { octets(data, len) })
+        .private_data(unsafe { bytes(data, len) })
         .ird(depth(resources))
         .ord(depth(initiator_depth));
     status(id.id.accept(qp, &options), Errno::INVAL)
@@ -263,7 +263,7 @@ unsafe extern "C" fn uw_accept_stream(
     let (stream, read) = unsafe {
         (
             adopt(fd),
-            octets(read, c_int::try_from(len).unwrap_or(c_int::MAX)),
+            bytes(read, c_int::try_from(len).unwrap_or(c_int::MAX)),
         )
     };
     let accepted = stream.and_then(|stream| {

@@ -59,14 +59,14 @@ pub(crate) unsafe fn elements(list: *const CSge, count: c_int) -> Vec<Sge> {
 /// # Safety
 /// The data may be read.
 unsafe fn gather(sges: &[Sge]) -> Vec<u8> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     // An empty element may have a null address, which a slice may not have.
     for sge in sges.iter().filter(|sge| sge.len > 0) {
         let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
         // SAFETY: guaranteed by the caller.
-        octets.extend_from_slice(unsafe { core::slice::from_raw_parts(from, sge.len as usize) });
+        bytes.extend_from_slice(unsafe { core::slice::from_raw_parts(from, sge.len as usize) });
     }
-    octets
+    bytes
 }
 
 /// Converts the four bytes of Immediate Data in the ABI to the eight on the wire. The first four
@@ -104,13 +104,13 @@ unsafe extern "C" fn uw_post_send(qp: &Qp, wr: &CSendWr) -> c_int {
     let imm = immediate(wr.imm_data);
     let mut request = match (wr.opcode, &inline) {
         (0, None) => SendWr::write(id, &sges, RemoteBuffer::at(to, key)),
-        (0, Some(octets)) => SendWr::write_inline(id, octets, RemoteBuffer::at(to, key)),
+        (0, Some(bytes)) => SendWr::write_inline(id, bytes, RemoteBuffer::at(to, key)),
         (1, None) => SendWr::write_with_immediate(id, &sges, RemoteBuffer::at(to, key), imm),
-        (1, Some(octets)) => {
-            SendWr::write_with_immediate_inline(id, octets, RemoteBuffer::at(to, key), imm)
+        (1, Some(bytes)) => {
+            SendWr::write_with_immediate_inline(id, bytes, RemoteBuffer::at(to, key), imm)
         }
         (2, None) => SendWr::send(id, &sges),
-        (2, Some(octets)) => SendWr::send_inline(id, octets),
+        (2, Some(bytes)) => SendWr::send_inline(id, bytes),
         (3, _) => SendWr::send(id, &sges).with_immediate(imm),
         (4, None) => SendWr::read(id, &sges, RemoteBuffer::at(to, key)),
         (5, None) => SendWr::compare_swap(
@@ -123,7 +123,7 @@ unsafe extern "C" fn uw_post_send(qp: &Qp, wr: &CSendWr) -> c_int {
         (6, None) => SendWr::fetch_add(id, &sges, RemoteBuffer::at(to, key), wr.compare_add),
         (7, None) => SendWr::local_invalidate(id, key),
         (9, None) => SendWr::send(id, &sges).invalidate(key),
-        (9, Some(octets)) => SendWr::send_inline(id, octets).invalidate(key),
+        (9, Some(bytes)) => SendWr::send_inline(id, bytes).invalidate(key),
         (opcode, _) => return failed(Errno::INVAL, &format!("no opcode {opcode} here")),
     };
     if wr.flags & FENCE != 0 {

@@ -17,7 +17,7 @@ pub(crate) enum Damage {
     /// Flips bits in the same way in a run of more than 32 bits.
     LongBurst,
     /// Swaps two bytes.
-    Octets,
+    Bytes,
     /// Swaps two 16-bit words, which the checksum of TCP cannot detect.
     Words,
     /// Swaps two 32-bit words.
@@ -35,103 +35,103 @@ impl Damage {
         Damage::Bits,
         Damage::Burst,
         Damage::LongBurst,
-        Damage::Octets,
+        Damage::Bytes,
         Damage::Words,
         Damage::LongWords,
         Damage::Stale,
         Damage::Length,
     ];
 
-    /// Applies a random kind of damage to `octets`, which must not be empty. The result always
+    /// Applies a random kind of damage to `bytes`, which must not be empty. The result always
     /// differs from before. Returns the kind.
-    pub(crate) fn any(random: &mut Rng, octets: &mut [u8]) -> Damage {
+    pub(crate) fn any(random: &mut Rng, bytes: &mut [u8]) -> Damage {
         let damage = Damage::ALL[random.usize(0..Damage::ALL.len())];
-        let before = octets.to_vec();
-        damage.apply(random, octets);
-        if *octets != *before {
+        let before = bytes.to_vec();
+        damage.apply(random, bytes);
+        if *bytes != *before {
             return damage;
         }
         // The swapped or copied parts were equal, or there were too few bytes.
-        Damage::Bit.apply(random, octets);
+        Damage::Bit.apply(random, bytes);
         Damage::Bit
     }
 
-    fn apply(self, random: &mut Rng, octets: &mut [u8]) {
-        let bits = octets.len() * 8;
+    fn apply(self, random: &mut Rng, bytes: &mut [u8]) {
+        let bits = bytes.len() * 8;
         match self {
-            Damage::Bit => flip(octets, random.usize(0..bits)),
-            Damage::Bits => (0..random.u8(2..9)).for_each(|_| flip(octets, random.usize(0..bits))),
-            Damage::Burst => burst(random, octets, 2..=32),
-            Damage::LongBurst => burst(random, octets, 33..=2000),
-            Damage::Octets => swap(random, octets, 1),
-            Damage::Words => swap(random, octets, 2),
-            Damage::LongWords => swap(random, octets, 4),
+            Damage::Bit => flip(bytes, random.usize(0..bits)),
+            Damage::Bits => (0..random.u8(2..9)).for_each(|_| flip(bytes, random.usize(0..bits))),
+            Damage::Burst => burst(random, bytes, 2..=32),
+            Damage::LongBurst => burst(random, bytes, 33..=2000),
+            Damage::Bytes => swap(random, bytes, 1),
+            Damage::Words => swap(random, bytes, 2),
+            Damage::LongWords => swap(random, bytes, 4),
             Damage::Stale => {
-                let len = random.usize(1..=octets.len().min(64));
-                let places = octets.len() - len + 1;
+                let len = random.usize(1..=bytes.len().min(64));
+                let places = bytes.len() - len + 1;
                 let (from, to) = (random.usize(0..places), random.usize(0..places));
                 if random.bool() {
-                    octets.copy_within(from..from + len, to);
+                    bytes.copy_within(from..from + len, to);
                 } else {
-                    octets[to..to + len].fill(0);
+                    bytes[to..to + len].fill(0);
                 }
             }
             Damage::Length => {
-                let len = octets.len().min(2);
-                random.fill(&mut octets[..len]);
+                let len = bytes.len().min(2);
+                random.fill(&mut bytes[..len]);
             }
         }
     }
 }
 
-fn flip(octets: &mut [u8], bit: usize) {
-    octets[bit / 8] ^= 0x80 >> (bit % 8);
+fn flip(bytes: &mut [u8], bit: usize) {
+    bytes[bit / 8] ^= 0x80 >> (bit % 8);
 }
 
-fn burst(random: &mut Rng, octets: &mut [u8], long: std::ops::RangeInclusive<usize>) {
-    let bits = octets.len() * 8;
+fn burst(random: &mut Rng, bytes: &mut [u8], long: std::ops::RangeInclusive<usize>) {
+    let bits = bytes.len() * 8;
     let long = random.usize(long).min(bits);
     let first = random.usize(0..=bits - long);
-    flip(octets, first);
+    flip(bytes, first);
     for bit in first + 1..first + long {
         if bit == first + long - 1 || random.bool() {
-            flip(octets, bit);
+            flip(bytes, bit);
         }
     }
 }
 
 /// Swaps two words of `size` bytes.
-fn swap(random: &mut Rng, octets: &mut [u8], size: usize) {
-    let words = octets.len() / size;
+fn swap(random: &mut Rng, bytes: &mut [u8], size: usize) {
+    let words = bytes.len() / size;
     if words < 2 {
         return;
     }
     let [one, two] = [(); 2].map(|()| random.usize(0..words) * size);
-    for octet in 0..size {
-        octets.swap(one + octet, two + octet);
+    for byte in 0..size {
+        bytes.swap(one + byte, two + byte);
     }
 }
 
 /// Damages a packet so that its checksum or its length is wrong.
-pub(crate) fn seen(random: &mut Rng, octets: &mut Vec<u8>) {
+pub(crate) fn seen(random: &mut Rng, bytes: &mut Vec<u8>) {
     // The IP header stays intact. With other addresses a real switch would not deliver the packet
     // to this host.
-    let header = packet::ip_len(octets).unwrap_or_default();
-    let before = octets.clone();
+    let header = packet::ip_len(bytes).unwrap_or_default();
+    let before = bytes.clone();
     match random.u8(0..8) {
-        0 => octets.truncate(random.usize(header..octets.len())),
+        0 => bytes.truncate(random.usize(header..bytes.len())),
         1 => {
-            let wrong = random.usize(header..2 * octets.len());
-            packet::say_length(octets, wrong);
+            let wrong = random.usize(header..2 * bytes.len());
+            packet::say_length(bytes, wrong);
         }
         _ => {
-            Damage::any(random, &mut octets[header..]);
+            Damage::any(random, &mut bytes[header..]);
         }
     }
     // The 16-bit checksum does not detect swapped words.
-    if packet::is_right(octets) {
-        octets.clone_from(&before);
-        Damage::Bit.apply(random, &mut octets[header..]);
+    if packet::is_right(bytes) {
+        bytes.clone_from(&before);
+        Damage::Bit.apply(random, &mut bytes[header..]);
     }
 }
 
@@ -184,13 +184,13 @@ impl Rewrite {
         };
         let (payload, distance) = (packet.split_off(start), self.distance(sequence));
         let removed = i64::from(self.removed);
-        for (index, octet) in (0..).zip(&payload) {
+        for (index, byte) in (0..).zip(&payload) {
             let place = distance + index;
             if place == 0 {
                 packet.extend_from_slice(&self.inserted);
             }
             if !(0..removed).contains(&place) {
-                packet.push(*octet);
+                packet.push(*byte);
             }
         }
         let sequence = match distance {
@@ -226,20 +226,20 @@ mod tests {
     use crate::packet::tests::segment;
 
     #[test]
-    fn damage_changes_octets_and_no_burst_is_longer_than_it_says() {
+    fn damage_changes_bytes_and_no_burst_is_longer_than_it_says() {
         let random = &mut Rng::with_seed(1);
         for len in 1..200 {
-            let before: Vec<_> = (0..len).map(|octet| octet as u8).collect();
+            let before: Vec<_> = (0..len).map(|byte| byte as u8).collect();
             for damage in Damage::ALL {
                 damage.apply(random, &mut before.clone());
             }
-            let mut octets = before.clone();
-            Damage::any(random, &mut octets);
-            assert!(octets != before && octets.len() == before.len());
-            let mut octets = before.clone();
-            Damage::Burst.apply(random, &mut octets);
+            let mut bytes = before.clone();
+            Damage::any(random, &mut bytes);
+            assert!(bytes != before && bytes.len() == before.len());
+            let mut bytes = before.clone();
+            Damage::Burst.apply(random, &mut bytes);
             let flipped: Vec<_> = (0..len * 8)
-                .filter(|bit| (octets[bit / 8] ^ before[bit / 8]) & 0x80 >> (bit % 8) != 0)
+                .filter(|bit| (bytes[bit / 8] ^ before[bit / 8]) & 0x80 >> (bit % 8) != 0)
                 .collect();
             assert!(flipped[flipped.len() - 1] - flipped[0] < 32, "{flipped:?}");
         }
@@ -266,8 +266,8 @@ mod tests {
             rewrite.segment(&mut packet);
             assert!(packet::is_right(&packet));
             let at = packet::sequence(&packet).unwrap().wrapping_add(1) as usize;
-            for (index, octet) in packet[40..].iter().enumerate() {
-                all[at + index] = Some(*octet);
+            for (index, byte) in packet[40..].iter().enumerate() {
+                all[at + index] = Some(*byte);
             }
         };
         for piece in pieces {
@@ -276,7 +276,7 @@ mod tests {
             rest = tail;
         }
         put(rest);
-        all.into_iter().map_while(|octet| octet).collect()
+        all.into_iter().map_while(|byte| byte).collect()
     }
 
     #[test]

@@ -22,9 +22,9 @@ impl Log {
         }
     }
 
-    pub(crate) fn packet(self, now: Duration, what: &str, octets: &[u8]) {
+    pub(crate) fn packet(self, now: Duration, what: &str, bytes: &[u8]) {
         if self == Log::Packets {
-            self.event(now, || format!("    {} {what}", packet::describe(octets)));
+            self.event(now, || format!("    {} {what}", packet::describe(bytes)));
         }
     }
 }

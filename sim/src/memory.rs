@@ -137,10 +137,10 @@ impl Tracked {
         &self.expected[at..at + len]
     }
 
-    /// Records that an operation will place `octets`, or has begun to.
-    pub(crate) fn mark_expected(&mut self, at: usize, octets: &[u8]) {
-        self.expected[at..at + octets.len()].copy_from_slice(octets);
-        self.known[at..at + octets.len()].fill(Known::Perhaps);
+    /// Records that an operation will place `bytes`, or has begun to.
+    pub(crate) fn mark_expected(&mut self, at: usize, bytes: &[u8]) {
+        self.expected[at..at + bytes.len()].copy_from_slice(bytes);
+        self.known[at..at + bytes.len()].fill(Known::Perhaps);
     }
 
     /// Records that the expected bytes are placed.
@@ -150,20 +150,20 @@ impl Tracked {
 
     /// Returns the current content of a part.
     pub(crate) fn read(&self, at: usize, len: usize) -> Vec<u8> {
-        let mut octets = vec![0; len];
+        let mut bytes = vec![0; len];
         // Parts come from `take`, so they are in bounds.
-        let _ = self.buffer.read_at(at, &mut octets);
-        octets
+        let _ = self.buffer.read_at(at, &mut bytes);
+        bytes
     }
 
     /// Returns true if each byte of a part is untouched or equal to the byte of `candidate` at the
     /// same index.
     pub(crate) fn is_mix_of(&self, at: usize, len: usize, candidate: &[u8]) -> bool {
-        let octets = self.read(at, len);
-        let fits = |(index, octet): (usize, &u8)| {
-            *octet == FILL || candidate.get(index).is_some_and(|may| may == octet)
+        let bytes = self.read(at, len);
+        let fits = |(index, byte): (usize, &u8)| {
+            *byte == FILL || candidate.get(index).is_some_and(|may| may == byte)
         };
-        octets.iter().enumerate().all(fits)
+        bytes.iter().enumerate().all(fits)
     }
 
     /// Accepts the current content of a part as the expected one.
@@ -221,9 +221,9 @@ pub(crate) fn base(random: &mut fastrand::Rng, len: usize) -> u64 {
 
 /// Creates pseudo-random bytes from a seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut octets = vec![0; len];
-    fastrand::Rng::with_seed(seed).fill(&mut octets);
-    octets
+    let mut bytes = vec![0; len];
+    fastrand::Rng::with_seed(seed).fill(&mut bytes);
+    bytes
 }
 
 #[cfg(test)]
@@ -249,15 +249,15 @@ mod tests {
             tracked.check("a").unwrap();
             let content = tracked.expected(perhaps, len).to_vec();
             for come in [len / 2, len] {
-                let octets = &content[..come];
-                tracked.buffer.write_at(perhaps, octets).unwrap();
+                let bytes = &content[..come];
+                tracked.buffer.write_at(perhaps, bytes).unwrap();
                 tracked.check("a").unwrap();
             }
         }
     }
 
     #[test]
-    fn one_wrong_octet_is_found_wherever_it_is() {
+    fn one_wrong_byte_is_found_wherever_it_is() {
         let len = PIECE + 100;
         for at in 0..3 * len {
             let (tracked, _) = parts(len);

@@ -55,16 +55,16 @@ pub(crate) fn flow(packet: &[u8]) -> Option<[u8; 6]> {
 /// Returns the sequence number of a segment that [`payload_at`] accepts.
 pub(crate) fn sequence(packet: &[u8]) -> Option<u32> {
     let ip = ip_len(packet)?;
-    let octets = packet.get(ip + 4..ip + 8)?;
-    Some(u32::from_be_bytes(octets.try_into().ok()?))
+    let bytes = packet.get(ip + 4..ip + 8)?;
+    Some(u32::from_be_bytes(bytes.try_into().ok()?))
 }
 
 /// Returns the acknowledgement number, if the segment has one.
 pub(crate) fn acknowledges(packet: &[u8]) -> Option<u32> {
     payload_at(packet)?;
     let ip = ip_len(packet).filter(|_| flags(packet).is_some_and(|flags| flags & ACK != 0))?;
-    let octets = packet.get(ip + 8..ip + 12)?;
-    Some(u32::from_be_bytes(octets.try_into().ok()?))
+    let bytes = packet.get(ip + 8..ip + 12)?;
+    Some(u32::from_be_bytes(bytes.try_into().ok()?))
 }
 
 /// Returns the flags of a segment that [`payload_at`] accepts.
@@ -218,8 +218,8 @@ fn pseudo_header(packet: &[u8], ip: usize) -> u32 {
     sum_of(6 + u32::from(len), addresses(packet).unwrap_or_default())
 }
 
-fn sum_of(sum: u32, octets: &[u8]) -> u32 {
-    octets.chunks(2).fold(sum, |sum, pair| {
+fn sum_of(sum: u32, bytes: &[u8]) -> u32 {
+    bytes.chunks(2).fold(sum, |sum, pair| {
         sum + u32::from(u16::from_be_bytes([
             pair[0],
             pair.get(1).copied().unwrap_or(0),
@@ -227,8 +227,8 @@ fn sum_of(sum: u32, octets: &[u8]) -> u32 {
     })
 }
 
-fn checksum(sum: u32, octets: &[u8]) -> u16 {
-    let mut sum = sum_of(sum, octets);
+fn checksum(sum: u32, bytes: &[u8]) -> u16 {
+    let mut sum = sum_of(sum, bytes);
     while sum > 0xFFFF {
         sum = (sum & 0xFFFF) + (sum >> 16);
     }
@@ -255,7 +255,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_segment_have_its_octets_and_only_the_last_its_fin() {
+    fn the_parts_of_a_segment_have_its_bytes_and_only_the_last_its_fin() {
         let whole = segment(b"abcdefg");
         let [head, tail] = split(&whole, 3).unwrap();
         assert_eq!((&head[40..], &tail[40..]), (&b"abc"[..], &b"defg"[..]));

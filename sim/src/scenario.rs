@@ -185,7 +185,7 @@ impl Scenario {
             |(_, what): &(_, Mishap)| matches!(what, Mishap::InvalidOperation { .. });
         let holds = |plan: &HostPlan| plan.hold || plan.overflow;
         !self.faults.is_lossy()
-            && !self.faults.changes_octets()
+            && !self.faults.changes_bytes()
             && self.mishaps.iter().all(invalid_operation)
             && !self.hosts.iter().any(holds)
     }

@@ -27,7 +27,7 @@ const FOUND: [Mutant; 75] = [
     Mutant::InvalidateNotDone,
     Mutant::InvalidateForeign,
     Mutant::ReadRightIgnored,
-    Mutant::ReadResponseNextOctet,
+    Mutant::ReadResponseNextByte,
     Mutant::ReadsAnsweredBackwards,
     Mutant::ZeroLengthReadChecked,
     Mutant::IrdNotEnforced,

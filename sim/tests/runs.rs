@@ -20,7 +20,7 @@ fn whatever_befalls_the_network_and_the_programs_what_has_to_hold_holds() {
 }
 
 #[test]
-fn two_runs_with_one_seed_are_alike_octet_by_octet() {
+fn two_runs_with_one_seed_are_alike_byte_by_byte() {
     for seed in RUNS.take(8) {
         let [one, two] = [(); 2].map(|()| run(seed, QUIET).unwrap());
         assert_eq!(one, two, "seed {seed}");
@@ -79,7 +79,7 @@ fn what_has_failed_once_holds() {
 const DAMAGED: [u64; 8] = [16, 40, 42, 44, 57, 81, 88, 95];
 
 #[test]
-fn without_the_crc_wrong_octets_are_told_as_a_success_and_with_it_never() {
+fn without_the_crc_wrong_bytes_are_told_as_a_success_and_with_it_never() {
     let without = Options {
         crc: false,
         ..QUIET

@@ -679,8 +679,8 @@ mod tests {
         drop(other);
         assert!(weak.upgrade().is_none());
         // Its socket is closed, too.
-        let mut octets = Vec::new();
-        let _ = std::io::Read::read_to_end(&mut stream, &mut octets);
+        let mut bytes = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut stream, &mut bytes);
     }
 
     #[test]

@@ -307,17 +307,15 @@ fn mac_like(info: &NetworkInfo) -> [u8; 6] {
     if let Some(mac) = info.mac {
         return mac;
     }
-    let octets = match info.addresses.first() {
+    let bytes = match info.addresses.first() {
         Some(IpAddr::V4(v4)) => v4.to_ipv6_mapped().octets(),
         Some(IpAddr::V6(v6)) => v6.octets(),
         None => Ipv6Addr::LOCALHOST.octets(),
     };
     // FNV-1a gives the same hash in every build.
-    let hash = octets
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, octet| {
-            (hash ^ u64::from(*octet)).wrapping_mul(0x100_0000_01b3)
-        });
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
     let [_, _, a, b, c, d, e, _] = hash.to_be_bytes();
     [0x02, a, b, c, d, e]
 }

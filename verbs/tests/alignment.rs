@@ -35,9 +35,9 @@ impl Clock for Frozen {
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Shared {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -90,8 +90,8 @@ impl Recorded {
     /// its offset in the stream.
     fn segments(&self, to_b: bool) -> Vec<(usize, Vec<u8>)> {
         assert_eq!(self.capture.error(), None);
-        let octets = self.file.0.lock().unwrap().clone();
-        let mut reader = Reader::new(Cursor::new(octets)).unwrap();
+        let bytes = self.file.0.lock().unwrap().clone();
+        let mut reader = Reader::new(Cursor::new(bytes)).unwrap();
         let (mut first, mut segments) = (0, Vec::new());
         while let Some(packet) = reader.next_packet().unwrap() {
             let segment = packet.tcp().unwrap();
@@ -112,12 +112,12 @@ impl Recorded {
     fn check(&self, to_b: bool, emss: usize) -> (usize, usize) {
         let segments = self.segments(to_b);
         let (mut next, mut fpdus) = (0, 0);
-        for (number, (at, octets)) in segments.iter().enumerate() {
+        for (number, (at, bytes)) in segments.iter().enumerate() {
             let what = format!("segment {number} to B: {to_b}, EMSS {emss}");
             assert_eq!(*at, next, "{what}: a retransmission or a gap");
-            assert!(octets.len() <= emss, "{what}: {}", octets.len());
-            next += octets.len();
-            let mut rest = &octets[..];
+            assert!(bytes.len() <= emss, "{what}: {}", bytes.len());
+            next += bytes.len();
+            let mut rest = &bytes[..];
             if number == 0 {
                 rest = &rest[STARTUP_FRAME..];
             }
@@ -141,8 +141,8 @@ fn fpdus(stream: &[u8], markers: bool) -> Vec<(usize, usize)> {
     // These functions convert an offset without Markers to one with them, for an end (`place`) and
     // a begin (`at`). A Marker precedes every 508 bytes. If an FPDU begins there, the Marker comes
     // first.
-    let place = |octet: usize| octet + if markers { 4 * octet.div_ceil(508) } else { 0 };
-    let at = |octet: usize| octet + if markers { 4 * (octet / 508 + 1) } else { 0 };
+    let place = |byte: usize| byte + if markers { 4 * byte.div_ceil(508) } else { 0 };
+    let at = |byte: usize| byte + if markers { 4 * (byte / 508 + 1) } else { 0 };
     let (mut next, mut all) = (0, Vec::new());
     while at(next + 1) < stream.len() {
         let ulpdu = u16::from_be_bytes([stream[at(next)], stream[at(next + 1)]]);
@@ -261,9 +261,9 @@ fn with_fpdus_over_segments_these_are_full_and_a_peer_with_the_default_takes_the
         recorded.check(false, emss);
 
         let cut = recorded.segments(true);
-        assert!(cut.iter().all(|(_, octets)| octets.len() <= emss));
+        assert!(cut.iter().all(|(_, bytes)| bytes.len() <= emss));
         let borders: Vec<usize> = cut.iter().map(|(at, _)| *at).collect();
-        let whole: Vec<u8> = cut.into_iter().flat_map(|(_, octets)| octets).collect();
+        let whole: Vec<u8> = cut.into_iter().flat_map(|(_, bytes)| bytes).collect();
         let found = fpdus(&whole[STARTUP_FRAME..], markers);
         let full = emss * usize::from(segments).min(64_776 / emss);
         let longest = found.iter().map(|(begin, end)| end - begin).max();

@@ -96,7 +96,7 @@ fn a_long_list_waits_for_the_poll_and_a_short_one_leaves_at_once() {
 }
 
 #[test]
-fn enough_requests_or_octets_leave_without_a_poll() {
+fn enough_requests_or_bytes_leave_without_a_poll() {
     let (a, b) = polled();
     let before = framed(&a);
     (0..256).for_each(|wr_id| send(&a, wr_id));
@@ -106,8 +106,8 @@ fn enough_requests_or_octets_leave_without_a_poll() {
     b.recv_cq.successes(0..257);
 
     let (a, b) = polled();
-    let (octets, target) = (a.filled(1, 512 << 10), b.blank(512 << 10));
-    let (sges, to) = ([octets.sge(0, 512 << 10)], target.remote());
+    let (bytes, target) = (a.filled(1, 512 << 10), b.blank(512 << 10));
+    let (sges, to) = ([bytes.sge(0, 512 << 10)], target.remote());
     let write = |wr_id| {
         let wr = SendWr::write(wr_id, &sges, RemoteBuffer::at(to.addr, to.rkey));
         a.qp.post_send(&wr).unwrap();

@@ -38,10 +38,10 @@ fn startup(kind: &[u8; 3], private_data: &[u8]) -> Vec<u8> {
 
 /// Returns an FPDU without Markers and CRC.
 fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
-    let mut octets = (ulpdu.len() as u16).to_be_bytes().to_vec();
-    octets.extend_from_slice(ulpdu);
-    octets.resize(octets.len().next_multiple_of(4) + 4, 0);
-    octets
+    let mut bytes = (ulpdu.len() as u16).to_be_bytes().to_vec();
+    bytes.extend_from_slice(ulpdu);
+    bytes.resize(bytes.len().next_multiple_of(4) + 4, 0);
+    bytes
 }
 
 /// Returns an untagged message of one segment.
@@ -285,11 +285,11 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
     );
     stream.shutdown(Shutdown::Write).unwrap();
     until("the FIN", || b.qp.state() == QpState::Closing);
-    let mut octets = Vec::new();
-    stream.read_to_end(&mut octets).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
 
     let mut messages = [const { (Vec::new(), false) }; 4];
-    let mut rest = &octets[..];
+    let mut rest = &bytes[..];
     while let Some(len) = rest.first_chunk() {
         let len = usize::from(u16::from_be_bytes(*len));
         let (ulpdu, last) = (&rest[2..2 + len], rest[2] & 0x40 != 0);
@@ -400,8 +400,8 @@ fn connect_succeeds_although_the_peer_closes_at_once() {
             scope.spawn(|| {
                 let (mut stream, _) = listener.accept().unwrap();
                 stream.read_exact(&mut [0; 20]).unwrap();
-                let octets = [startup(b"Rep", b"hello"), untagged(SEND, 0, 1, b"")].concat();
-                stream.write_all(&octets).unwrap();
+                let bytes = [startup(b"Rep", b"hello"), untagged(SEND, 0, 1, b"")].concat();
+                stream.write_all(&bytes).unwrap();
             });
             let connected = a.qp.connect(to, &ConnectOptions::default()).unwrap();
             assert_eq!(connected.private_data, b"hello");

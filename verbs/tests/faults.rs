@@ -110,7 +110,7 @@ fn traffic(a: &Side, b: &Side, seed: u64) {
 }
 
 #[test]
-fn every_octet_arrives_whatever_befalls_the_packets() {
+fn every_byte_arrives_whatever_befalls_the_packets() {
     let none = FaultSettings::default();
     let kinds = [
         none.loss(0.01),

@@ -113,7 +113,7 @@ fn the_initiator_may_sleep_too_once_it_has_posted() {
 }
 
 #[test]
-fn a_program_may_poll_the_last_octet_of_what_the_peer_writes() {
+fn a_program_may_poll_the_last_byte_of_what_the_peer_writes() {
     let _busy = busy();
     for wire in Wire::BOTH {
         for len in [1, 64, 1450, 70_000] {
@@ -752,7 +752,7 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
 }
 
 #[test]
-fn a_peer_that_has_closed_its_half_and_takes_no_more_octets_costs_no_cpu() {
+fn a_peer_that_has_closed_its_half_and_takes_no_more_bytes_costs_no_cpu() {
     let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
     for wait in [false, true] {
         let mut setup = Setup::new(Wire::Kernel);
@@ -776,7 +776,7 @@ fn a_peer_that_has_closed_its_half_and_takes_no_more_octets_costs_no_cpu() {
 }
 
 #[test]
-fn a_peer_that_takes_no_octets_costs_no_cpu() {
+fn a_peer_that_takes_no_bytes_costs_no_cpu() {
     let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
     for wait in [false, true] {
         let mut setup = Setup::new(Wire::Kernel);

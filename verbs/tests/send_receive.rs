@@ -58,9 +58,9 @@ fn one_send_of_a_kind(a: &Side, b: &Side, (solicited, invalidate, len): Kind) {
     placed_only(&sink, 0, &pattern(len as u64, len), &what);
 
     // The STag is invalid now if the Send invalidated it, and otherwise still valid.
-    let octet = a.blank(1);
+    let byte = a.blank(1);
     if !invalidate {
-        a.post_whole(9, &octet);
+        a.post_whole(9, &byte);
     }
     let posted = b.qp.post_send(&SendWr::send(1, &[lent.sge(0, 1)]).fence());
     if invalidate {
@@ -182,7 +182,7 @@ fn a_message_is_gathered_and_scattered_piece_by_piece() {
 }
 
 #[test]
-fn a_message_may_fill_its_receive_to_the_last_octet() {
+fn a_message_may_fill_its_receive_to_the_last_byte() {
     let (a, b) = pair(Wire::MEMORY);
     for len in [1, 1449, 8192, 100_000] {
         let (source, sink) = (a.filled(len, len as usize), b.blank(len as usize));

@@ -27,21 +27,21 @@ fn answers() -> Vec<Vec<u8>> {
             streams.insert(key, (segment.seq.wrapping_add(1), Vec::new()));
             continue;
         }
-        let (next, octets) = streams.get_mut(&key).unwrap();
+        let (next, bytes) = streams.get_mut(&key).unwrap();
         // The segments are in order, because the capture was made at siw's own interface.
         // Retransmissions are skipped.
         if segment.seq == *next {
-            octets.extend_from_slice(segment.payload);
+            bytes.extend_from_slice(segment.payload);
             *next = next.wrapping_add(segment.payload.len() as u32);
         }
     }
     order
         .iter()
         .map(|key| {
-            let octets = &streams[key].1;
-            assert_eq!(&octets[..16], b"MPA ID Rep Frame");
-            let private_data = usize::from(u16::from_be_bytes([octets[18], octets[19]]));
-            octets[20 + private_data..].to_vec()
+            let bytes = &streams[key].1;
+            assert_eq!(&bytes[..16], b"MPA ID Rep Frame");
+            let private_data = usize::from(u16::from_be_bytes([bytes[18], bytes[19]]));
+            bytes[20 + private_data..].to_vec()
         })
         .collect()
 }

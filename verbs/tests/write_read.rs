@@ -267,13 +267,13 @@ fn writes_and_sends_behind_waiting_reads_keep_their_place() {
     let (from, to) = (lent.remote(), note.remote());
     b.post_empty(50);
     let sges = [sink.sge(0, 50_000)];
-    let octets = [sink.sge(0, 0)];
+    let bytes = [sink.sge(0, 0)];
     a.qp.post_send_list(&[
         SendWr::read(1, &sges, RemoteBuffer::at(from.addr, from.rkey)),
         SendWr::read(2, &sges, RemoteBuffer::at(from.addr, from.rkey)),
         SendWr::write_inline(3, b"written!", RemoteBuffer::at(to.addr, to.rkey)),
         SendWr::read(4, &sges, RemoteBuffer::at(from.addr, from.rkey)),
-        SendWr::send(5, &octets),
+        SendWr::send(5, &bytes),
     ])
     .unwrap();
     a.send_cq.successes([1, 2, 3, 4, 5]);
@@ -391,7 +391,7 @@ fn a_send_arrives_after_everything_written_before_it() {
 }
 
 #[test]
-fn many_writes_of_one_octet_are_all_placed() {
+fn many_writes_of_one_byte_are_all_placed() {
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let (source, target) = (a.filled(3, 1000), b.blank(1000));

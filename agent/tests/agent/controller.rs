@@ -72,8 +72,8 @@ impl Controller {
         (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
     }
 
-    pub(crate) fn write(&mut self, octets: &[u8]) {
-        self.to.write_all(octets).unwrap();
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.to.write_all(bytes).unwrap();
     }
 
     /// Sends a line and returns the next answer.

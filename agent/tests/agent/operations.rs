@@ -93,8 +93,8 @@ fn atomics_bring_back_the_word_and_obey_their_masks() {
     region(&mut a, 8, "lw");
     let lent = region(&mut b, 16, "lw,ra");
     let word = |value: u64| {
-        let octets = value.to_ne_bytes().map(|octet| format!("{octet:02x}"));
-        octets.concat()
+        let bytes = value.to_ne_bytes().map(|byte| format!("{byte:02x}"));
+        bytes.concat()
     };
     b.ok("poke", json!({"mr": 0, "data": word(0xFFFF_FFFF)}));
     let mut atomic = |wr_id: u64, members: Value| {

@@ -16,7 +16,7 @@ const EMSS: usize = 65_483;
 /// Bytes that one end has sent, and the number of them that the other end has received.
 #[derive(Default)]
 struct Direction {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     taken: usize,
 }
 
@@ -65,7 +65,7 @@ impl Line {
     /// Returns the number of bytes from the first end that the second has not received.
     pub(crate) fn waiting(&self) -> usize {
         let direction = self.0.direction(0);
-        direction.octets.len() - direction.taken
+        direction.bytes.len() - direction.taken
     }
 
     /// Returns the number of receive calls of the first end.
@@ -89,15 +89,15 @@ impl Llp for End {
     fn try_recv(&mut self, out: &mut [u8]) -> Result<Recv, LlpError> {
         self.shared.looks[self.number].fetch_add(1, Ordering::Relaxed);
         let mut direction = self.shared.direction(1 - self.number);
-        let Direction { octets, taken } = &mut *direction;
-        let len = out.len().min(octets.len() - *taken);
+        let Direction { bytes, taken } = &mut *direction;
+        let len = out.len().min(bytes.len() - *taken);
         if len == 0 {
             return Ok(Recv::WouldBlock);
         }
-        out[..len].copy_from_slice(&octets[*taken..*taken + len]);
+        out[..len].copy_from_slice(&bytes[*taken..*taken + len]);
         *taken += len;
-        if *taken == octets.len() {
-            octets.clear();
+        if *taken == bytes.len() {
+            bytes.clear();
             *taken = 0;
         }
         Ok(Recv::Data(len))
@@ -108,11 +108,11 @@ impl Llp for End {
             return Ok(0);
         }
         let mut direction = self.shared.direction(self.number);
-        let before = direction.octets.len();
+        let before = direction.bytes.len();
         for piece in pieces {
-            piece.append_to(piece.len(), &mut direction.octets);
+            piece.append_to(piece.len(), &mut direction.bytes);
         }
-        Ok(direction.octets.len() - before)
+        Ok(direction.bytes.len() - before)
     }
 
     fn emss(&self) -> usize {
@@ -131,7 +131,7 @@ impl Llp for End {
 
     fn unacknowledged(&mut self) -> usize {
         let direction = self.shared.direction(self.number);
-        direction.octets.len() - direction.taken
+        direction.bytes.len() - direction.taken
     }
 
     fn lost(&mut self) -> Option<LlpError> {

@@ -31,10 +31,10 @@ const HEADER: [u8; 14] = [0x5a; 14];
 fn crc(c: &mut Criterion) {
     let mut group = c.benchmark_group("crc32c");
     for size in SIZES {
-        let octets = vec![0x5a_u8; size];
+        let bytes = vec![0x5a_u8; size];
         group.throughput(Throughput::Bytes(size as u64));
-        group.bench_with_input(BenchmarkId::from_parameter(size), &octets, |b, octets| {
-            b.iter(|| crc32c(black_box(octets)));
+        group.bench_with_input(BenchmarkId::from_parameter(size), &bytes, |b, bytes| {
+            b.iter(|| crc32c(black_box(bytes)));
         });
     }
     group.finish();
@@ -44,11 +44,11 @@ fn crc(c: &mut Criterion) {
 fn copy(c: &mut Criterion) {
     let mut group = c.benchmark_group("memcpy");
     for size in SIZES {
-        let octets = vec![0x5a_u8; size];
+        let bytes = vec![0x5a_u8; size];
         let mut to = vec![0; size];
         group.throughput(Throughput::Bytes(size as u64));
-        group.bench_with_input(BenchmarkId::from_parameter(size), &octets, |b, octets| {
-            b.iter(|| black_box(&mut to[..]).copy_from_slice(black_box(octets)));
+        group.bench_with_input(BenchmarkId::from_parameter(size), &bytes, |b, bytes| {
+            b.iter(|| black_box(&mut to[..]).copy_from_slice(black_box(bytes)));
         });
     }
     group.finish();
@@ -101,13 +101,13 @@ fn headers(c: &mut Criterion) {
         stag: STag(0x1234_5678),
         to: TaggedOffset(0x1000),
     });
-    let mut octets = [0; MAX_HEADER];
-    let len = header.emit(&mut octets);
+    let mut bytes = [0; MAX_HEADER];
+    let len = header.emit(&mut bytes);
     c.bench_function("ddp_header/emit", |b| {
-        b.iter(|| black_box(&header).emit(&mut octets));
+        b.iter(|| black_box(&header).emit(&mut bytes));
     });
     c.bench_function("ddp_header/parse", |b| {
-        b.iter(|| Header::parse(black_box(&octets[..len])));
+        b.iter(|| Header::parse(black_box(&bytes[..len])));
     });
 }
 

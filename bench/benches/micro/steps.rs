@@ -225,11 +225,11 @@ pub(crate) fn placement(c: &mut Criterion) {
     let mut group = c.benchmark_group("place/into_region");
     for size in SIZES {
         let rig = Rig::new(size);
-        let octets = vec![0x5a_u8; size];
+        let bytes = vec![0x5a_u8; size];
         let region = &rig.pair.server.region;
         group.throughput(Throughput::Bytes(size as u64));
         group.bench_function(BenchmarkId::from_parameter(size), |b| {
-            b.iter(|| region.write_at(0, black_box(&octets)).unwrap());
+            b.iter(|| region.write_at(0, black_box(&bytes)).unwrap());
         });
     }
     group.finish();
@@ -253,7 +253,7 @@ pub(crate) fn placement(c: &mut Criterion) {
         });
         let mut placed = vec![0; size];
         rig.pair.server.region.read_at(0, &mut placed).unwrap();
-        assert!(placed.iter().all(|octet| *octet == 0x5a), "not placed");
+        assert!(placed.iter().all(|byte| *byte == 0x5a), "not placed");
     }
     group.finish();
 }

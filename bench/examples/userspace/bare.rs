@@ -190,11 +190,11 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Sends `octets` bytes and receives them.
-    pub(crate) fn carry(&mut self, octets: usize) -> Result<()> {
+    /// Sends `bytes` bytes and receives them.
+    pub(crate) fn carry(&mut self, bytes: usize) -> Result<()> {
         let (mut sent, mut got) = (0, 0);
-        while got < octets {
-            let rest = CHUNK.min(octets - sent);
+        while got < bytes {
+            let rest = CHUNK.min(bytes - sent);
             if rest > 0 && self.first.socket().can_send() {
                 sent += self.first.socket().send_slice(&self.data[..rest])?;
             }
@@ -223,7 +223,7 @@ impl Stream {
 
     /// Sends 8 bytes in each direction, `times` times.
     pub(crate) fn ping_pong(&mut self, times: u32) -> Result<()> {
-        let mut octets = [1; 8];
+        let mut bytes = [1; 8];
         for _ in 0..times {
             for flip in [false, true] {
                 let micros = self.start.elapsed().as_micros() + 1_000;
@@ -233,11 +233,11 @@ impl Stream {
                 } else {
                     (&mut self.first, &mut self.second)
                 };
-                from.socket().send_slice(&octets)?;
+                from.socket().send_slice(&bytes)?;
                 from.turn(now);
                 carry(from, to);
                 to.turn(now);
-                let got = to.socket().recv_slice(&mut octets)?;
+                let got = to.socket().recv_slice(&mut bytes)?;
                 if got != 8 {
                     return Err("a message is not there".into());
                 }

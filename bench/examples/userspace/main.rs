@@ -84,17 +84,17 @@ impl Link {
         let mut pair = self.ours(What::Write, MESSAGE, MESSAGES_OF_POST)?;
         let start = Instant::now();
         pair.warm(count)?;
-        let octets = count * u64::from(MESSAGE);
-        Ok(octets as f64 / start.elapsed().as_secs_f64() / 1e9)
+        let bytes = count * u64::from(MESSAGE);
+        Ok(bytes as f64 / start.elapsed().as_secs_f64() / 1e9)
     }
 
     /// Returns the bandwidth of a bare stream in GB/s.
     fn run_bare(&self, megabytes: u64) -> Result<f64> {
         let mut stream = bare::Stream::new(*self)?;
-        let octets = usize::try_from(megabytes * 1_000_000)?;
+        let bytes = usize::try_from(megabytes * 1_000_000)?;
         let start = Instant::now();
-        stream.carry(octets)?;
-        Ok(octets as f64 / start.elapsed().as_secs_f64() / 1e9)
+        stream.carry(bytes)?;
+        Ok(bytes as f64 / start.elapsed().as_secs_f64() / 1e9)
     }
 }
 

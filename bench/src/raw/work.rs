@@ -114,11 +114,11 @@ impl Sink {
     }
 
     /// Computes the CRC of the bytes first, then copies them into place.
-    pub(super) fn take(&mut self, octets: &[u8]) {
+    pub(super) fn take(&mut self, bytes: &[u8]) {
         if self.work.crc {
-            self.crc.update(octets);
+            self.crc.update(bytes);
         }
-        let mut rest = octets;
+        let mut rest = bytes;
         while !rest.is_empty() {
             let room = &mut self.place[self.at..];
             let (part, behind) = rest.split_at(rest.len().min(room.len()));
@@ -147,8 +147,8 @@ mod tests {
             let mut source = Source::new(Some(work), size);
             let mut stream = Vec::new();
             for _ in 0..3 {
-                let write = |octets: &[u8]| {
-                    stream.extend_from_slice(octets);
+                let write = |bytes: &[u8]| {
+                    stream.extend_from_slice(bytes);
                     Ok(())
                 };
                 source.send(write).unwrap();
@@ -174,8 +174,8 @@ mod tests {
     fn without_work_a_message_is_written_as_it_lies() {
         let mut source = Source::new(None, 3);
         let mut stream = Vec::new();
-        let write = |octets: &[u8]| {
-            stream.extend_from_slice(octets);
+        let write = |bytes: &[u8]| {
+            stream.extend_from_slice(bytes);
             Ok(())
         };
         source.send(write).unwrap();

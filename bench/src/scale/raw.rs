@@ -56,7 +56,7 @@ impl Reader {
 
     /// Reads until all bytes of the other side have arrived. Returns their number.
     fn drain(&mut self) -> io::Result<u64> {
-        let mut octets = vec![0; READ];
+        let mut bytes = vec![0; READ];
         let mut events = Vec::with_capacity(EVENTS);
         let now = Timespec {
             tv_sec: 0,
@@ -77,7 +77,7 @@ impl Reader {
                     due = Some(u64::from_le_bytes(told));
                     continue;
                 };
-                match stream.read(&mut octets)? {
+                match stream.read(&mut bytes)? {
                     0 => return Err(ErrorKind::UnexpectedEof.into()),
                     read => count += read as u64,
                 }
@@ -110,12 +110,12 @@ impl Writer {
     /// Writes `list` messages at a time, to `active` connections in turn. Returns the number of
     /// messages, and the time until all were read.
     fn write(&mut self, active: usize, list: usize, time: Duration) -> io::Result<(u64, Duration)> {
-        let octets = vec![0x5a; list * MESSAGE];
+        let bytes = vec![0x5a; list * MESSAGE];
         let mut messages = 0;
         let began = Instant::now();
         while began.elapsed() < time {
             for stream in &mut self.streams[..active] {
-                stream.write_all(&octets)?;
+                stream.write_all(&bytes)?;
                 messages += list as u64;
             }
         }

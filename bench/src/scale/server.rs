@@ -71,15 +71,15 @@ impl Advert {
         [self.target, self.whole, self.keys]
     }
 
-    fn octets(&self) -> Vec<u8> {
-        let octets =
+    fn bytes(&self) -> Vec<u8> {
+        let bytes =
             |(addr, key): (u64, u32)| [&addr.to_be_bytes()[..], &key.to_be_bytes()].concat();
-        self.parts().map(octets).concat()
+        self.parts().map(bytes).concat()
     }
 
-    pub(super) fn parse(octets: &[u8]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let part = |at: usize| {
-            let (addr, rest) = octets.get(12 * at..)?.split_first_chunk()?;
+            let (addr, rest) = bytes.get(12 * at..)?.split_first_chunk()?;
             let (key, _) = rest.split_first_chunk()?;
             Some((u64::from_be_bytes(*addr), u32::from_be_bytes(*key)))
         };
@@ -160,7 +160,7 @@ impl Server {
         let memory = Memory::new(&pd, shape.regions)?;
         let cq = cq(device, shape.conns, DEPTH)?;
         let before = super::memory::own();
-        let options = AcceptOptions::default().private_data(memory.advert.octets());
+        let options = AcceptOptions::default().private_data(memory.advert.bytes());
         let mut qps = Vec::with_capacity(shape.conns);
         for _ in 0..shape.conns {
             let request = listener.wait_request(None).map_err(io::Error::other)?;

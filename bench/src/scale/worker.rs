@@ -144,9 +144,9 @@ impl Client {
             )?;
             self.completions(1)?;
         }
-        let mut octets = vec![0; 4 * regions];
-        sink.read_at(0, &mut octets).map_err(io::Error::other)?;
-        let (keys, _) = octets.as_chunks();
+        let mut bytes = vec![0; 4 * regions];
+        sink.read_at(0, &mut bytes).map_err(io::Error::other)?;
+        let (keys, _) = bytes.as_chunks();
         self.keys = keys.iter().map(|key| u32::from_ne_bytes(*key)).collect();
         Ok(())
     }

@@ -130,11 +130,11 @@ impl<D: Port> Bare<D> {
 }
 
 impl<D: Port> Read for Bare<D> {
-    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             let socket = self.socket();
             if socket.can_recv() {
-                return socket.recv_slice(octets).map_err(failed);
+                return socket.recv_slice(bytes).map_err(failed);
             }
             if !socket.may_recv() {
                 return Ok(0);
@@ -145,11 +145,11 @@ impl<D: Port> Read for Bare<D> {
 }
 
 impl<D: Port> Write for Bare<D> {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             let socket = self.socket();
             if socket.can_send() {
-                let taken = socket.send_slice(octets).map_err(failed)?;
+                let taken = socket.send_slice(bytes).map_err(failed)?;
                 self.turn();
                 return Ok(taken);
             }

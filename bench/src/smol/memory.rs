@@ -61,7 +61,7 @@ fn bare_in_one_thread(
     second: &mut Bare<End>,
     time: Duration,
 ) -> io::Result<f64> {
-    let (octets, mut into) = (vec![0x5a; MESSAGE], vec![0; 4 * MESSAGE]);
+    let (bytes, mut into) = (vec![0x5a; MESSAGE], vec![0; 4 * MESSAGE]);
     let failed = |error| io::Error::other(format!("smoltcp: {error:?}"));
     let (mut sent, mut got) = (0, 0);
     let began = Instant::now();
@@ -73,7 +73,7 @@ fn bare_in_one_thread(
         // A write accepts only as many bytes as there is room for.
         while !over && first.socket().can_send() {
             let rest = MESSAGE - sent % MESSAGE;
-            let taken = first.socket().send_slice(&octets[..rest]);
+            let taken = first.socket().send_slice(&bytes[..rest]);
             sent += taken.map_err(|error| failed(format!("{error:?}")))?;
         }
         first.turn();
@@ -105,14 +105,14 @@ fn bare_in_two_threads(
         second.end();
         io::Result::Ok((all, came))
     });
-    let octets = vec![0x5a; MESSAGE];
+    let bytes = vec![0x5a; MESSAGE];
     let mut warm = 0_u64;
     let mut write = |time| {
         let began = Instant::now();
         let mut sent = 0_u64;
         while began.elapsed() < time {
-            io::Write::write_all(&mut first, &octets)?;
-            sent += octets.len() as u64;
+            io::Write::write_all(&mut first, &bytes)?;
+            sent += bytes.len() as u64;
         }
         io::Result::Ok((sent, began))
     };
@@ -291,7 +291,7 @@ mod tests {
     };
 
     #[test]
-    fn octets_arrive_in_one_thread_and_in_two() {
+    fn bytes_arrive_in_one_thread_and_in_two() {
         for threads in [1, 2] {
             let time = Duration::from_millis(5);
             assert!(bare(CABLE, TUNING, threads, time).unwrap() > 0.0);

@@ -68,7 +68,7 @@ mod tests {
     use crate::wire::filler;
 
     #[test]
-    fn octets_come_out_as_they_went_in() {
+    fn bytes_come_out_as_they_went_in() {
         let bytes = filler(5000);
         for (in_pieces, out_pieces) in [(5000, 1), (1, 7), (64, 63), (17, 4000)] {
             let mut buffer = Buffer::default();

@@ -248,7 +248,7 @@ impl Cursor<'_> {
         let super::Body::Terminate(terminate) = &segment.body else {
             return None;
         };
-        let ddp = terminate.ddp_octets().map_or(0, <[u8]>::len);
+        let ddp = terminate.ddp_bytes().map_or(0, <[u8]>::len);
         if ddp > 0 || terminate.segment_len().is_some() {
             self.number(2, "DDP Segment Length")?;
         }

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_told_from_other_octets_with_the_first_one_that_differs() {
+    fn a_frame_is_told_from_other_bytes_with_the_first_one_that_differs() {
         let whole = request(0x50, 2, &[0x80, 4, 0x80, 8, b'x']);
         for len in 0..whole.len() {
             assert_eq!(Startup::read(&whole[..len]), Opening::More, "{len}");

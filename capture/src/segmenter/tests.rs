@@ -89,7 +89,7 @@ fn markers_are_followed_in_the_direction_of_the_side_that_was_asked() {
 }
 
 #[test]
-fn fewer_octets_than_wireshark_needs_wait_for_more() {
+fn fewer_bytes_than_wireshark_needs_wait_for_more() {
     let mut segmenter = Segmenter::default();
     let mut out = Vec::new();
     let mut push = |bytes: &[u8]| {
@@ -265,7 +265,7 @@ proptest! {
     /// Arbitrary bytes are passed on unchanged, however they are divided and whichever side sends
     /// first.
     #[test]
-    fn arbitrary_octets_are_neither_lost_nor_changed(
+    fn arbitrary_bytes_are_neither_lost_nor_changed(
         turns in prop::collection::vec((any::<bool>(), prop_oneof![
             prop::collection::vec(any::<u8>(), 0..100),
             Just(request(0xC0, 1, b"abc")),

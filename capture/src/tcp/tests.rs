@@ -65,7 +65,7 @@ fn ethernet_padding_is_not_data() {
 }
 
 #[test]
-fn a_flipped_octet_makes_the_checksum_wrong() {
+fn a_flipped_byte_makes_the_checksum_wrong() {
     let mut data = ipv4();
     *data.last_mut().unwrap() ^= 1;
     assert!(!packet(101, data).tcp().unwrap().checksum_is_right());

@@ -57,12 +57,8 @@ impl Endpoint {
         })
     }
 
-    pub(super) fn register(
-        &self,
-        octets: Vec<u8>,
-        access: Access,
-    ) -> Result<MemoryRegion, Failure> {
-        self.pd.register(octets, access).map_err(local)
+    pub(super) fn register(&self, bytes: Vec<u8>, access: Access) -> Result<MemoryRegion, Failure> {
+        self.pd.register(bytes, access).map_err(local)
     }
 
     /// Posts one receive for each message of the plan, scattered over pieces of `inbox`, and

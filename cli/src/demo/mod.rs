@@ -341,15 +341,15 @@ mod tests {
     use super::*;
     use crate::output::KEPT;
 
-    /// Runs the last steps of a demo whose Reads returned `octets`. Returns the result of the
+    /// Runs the last steps of a demo whose Reads returned `bytes`. Returns the result of the
     /// command and its output.
-    fn ending_with(octets: Vec<u8>) -> (Result<(), Failure>, String) {
+    fn ending_with(bytes: Vec<u8>) -> (Result<(), Failure>, String) {
         let (network, _) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
         let device = Device::open(Arc::new(network), uwarp_verbs::Settings::default()).unwrap();
         let region = device
             .alloc_pd()
             .unwrap()
-            .register(octets, Access::NONE)
+            .register(bytes, Access::NONE)
             .unwrap();
         let mut story = Story {
             output: Output::Kept,
@@ -365,13 +365,13 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_octet_is_in_the_table_and_ends_the_command_with_exit_code_1() {
-        let mut octets = plan::filled(Kind::Read);
+    fn one_wrong_byte_is_in_the_table_and_ends_the_command_with_exit_code_1() {
+        let mut bytes = plan::filled(Kind::Read);
         let slot = plan::slots().last().unwrap();
         let at = slot.offset as usize + 70_000;
-        let right = octets[at];
-        octets[at] ^= 1;
-        let (result, printed) = ending_with(octets);
+        let right = bytes[at];
+        bytes[at] ^= 1;
+        let (result, printed) = ending_with(bytes);
 
         let failure = result.unwrap_err();
         assert_eq!(failure.exit_code(), ExitCode::from(1));

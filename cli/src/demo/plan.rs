@@ -63,12 +63,12 @@ pub(super) fn blank() -> Vec<u8> {
 
 /// Returns the content of a region with every message in place.
 pub(super) fn filled(kind: Kind) -> Vec<u8> {
-    let mut octets = blank();
+    let mut bytes = blank();
     for slot in slots() {
-        let place = &mut octets[slot.offset as usize..][..slot.len as usize];
+        let place = &mut bytes[slot.offset as usize..][..slot.len as usize];
         fill(seed(kind, slot.index), 0, place);
     }
-    octets
+    bytes
 }
 
 impl Slot {
@@ -156,8 +156,8 @@ fn seed(kind: Kind, index: usize) -> u64 {
 /// Writes the pattern to `out`, starting at byte `from` of the pattern (a multiple of 8).
 fn fill(seed: u64, from: usize, out: &mut [u8]) {
     for (block, place) in (from as u64 / 8..).zip(out.chunks_mut(8)) {
-        let octets = scramble(seed.wrapping_add(block)).to_le_bytes();
-        place.copy_from_slice(&octets[..place.len()]);
+        let bytes = scramble(seed.wrapping_add(block)).to_le_bytes();
+        place.copy_from_slice(&bytes[..place.len()]);
     }
 }
 
@@ -173,9 +173,9 @@ fn scramble(value: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn check(octets: &[u8], kind: Kind) -> Result<(), String> {
+    fn check(bytes: &[u8], kind: Kind) -> Result<(), String> {
         verify_with(kind, |offset, out| {
-            out.copy_from_slice(&octets[offset..][..out.len()]);
+            out.copy_from_slice(&bytes[offset..][..out.len()]);
             Ok(())
         })
     }
@@ -192,35 +192,35 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_octet_anywhere_is_found_and_named() {
-        let mut octets = filled(Kind::Read);
-        assert_eq!(check(&octets, Kind::Read), Ok(()));
-        assert!(check(&octets, Kind::Written).is_err());
+    fn one_wrong_byte_anywhere_is_found_and_named() {
+        let mut bytes = filled(Kind::Read);
+        assert_eq!(check(&bytes, Kind::Read), Ok(()));
+        assert!(check(&bytes, Kind::Written).is_err());
         let last = slots().last().unwrap();
         for (at, what) in [
             (0, "memory before message 0"),
-            (octets.len() - 1, "memory after"),
+            (bytes.len() - 1, "memory after"),
             (
                 last.offset as usize + 70_000,
                 "message 21 of 16777216 bytes: byte 70000 is",
             ),
         ] {
-            octets[at] ^= 1;
-            let error = check(&octets, Kind::Read).unwrap_err();
+            bytes[at] ^= 1;
+            let error = check(&bytes, Kind::Read).unwrap_err();
             assert!(error.starts_with(what), "{error}");
-            octets[at] ^= 1;
+            bytes[at] ^= 1;
         }
     }
 
     #[test]
     fn two_messages_that_changed_places_are_found() {
-        let mut octets = filled(Kind::SentByA);
+        let mut bytes = filled(Kind::SentByA);
         let (a, b) = (slots().nth(8).unwrap(), slots().nth(9).unwrap());
         for at in 0..a.len {
-            octets.swap((a.offset + at) as usize, (b.offset + at) as usize);
+            bytes.swap((a.offset + at) as usize, (b.offset + at) as usize);
         }
         assert!(
-            check(&octets, Kind::SentByA)
+            check(&bytes, Kind::SentByA)
                 .unwrap_err()
                 .starts_with("message 8 of 255")
         );

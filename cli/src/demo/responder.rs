@@ -170,17 +170,17 @@ mod tests {
             rkey: 2,
             len: 3,
         };
-        let octets = Offer {
+        let bytes = Offer {
             sink: advert,
             source: Advert::default(),
             shared: advert,
         }
         .emit();
-        let offer = Offer::parse(&octets).unwrap();
+        let offer = Offer::parse(&bytes).unwrap();
         assert_eq!((offer.sink, offer.source), (advert, Advert::default()));
         assert_eq!(offer.shared, advert);
-        assert!(Offer::parse(&octets[1..]).is_none());
-        assert!(Offer::parse(&octets[..octets.len() - 1]).is_none());
-        assert!(Offer::parse(&[&octets[..], &[0]].concat()).is_none());
+        assert!(Offer::parse(&bytes[1..]).is_none());
+        assert!(Offer::parse(&bytes[..bytes.len() - 1]).is_none());
+        assert!(Offer::parse(&[&bytes[..], &[0]].concat()).is_none());
     }
 }

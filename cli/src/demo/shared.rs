@@ -58,9 +58,9 @@ pub(super) fn verify_words(region: &MemoryRegion) -> Result<(), String> {
 
 /// Reads a word in the byte order of this host.
 pub(super) fn word(region: &MemoryRegion, offset: usize) -> Result<u64, String> {
-    let mut octets = [0; 8];
+    let mut bytes = [0; 8];
     region
-        .read_at(offset, &mut octets)
+        .read_at(offset, &mut bytes)
         .map_err(|error| error.to_string())?;
-    Ok(u64::from_ne_bytes(octets))
+    Ok(u64::from_ne_bytes(bytes))
 }

@@ -99,10 +99,10 @@ fn direction(direction: &Direction) -> Json {
         "sent_again": segments.repeated,
         "out_of_order": segments.early,
         "outside_window": segments.stray,
-        "missing_octets": segments.missing,
+        "missing_bytes": segments.missing,
     })
 }
 
-fn digits(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

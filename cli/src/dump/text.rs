@@ -21,7 +21,7 @@ fn field(field: &Field) -> Vec<String> {
     let is_plain = field.value == Value::Bytes;
     let mut lines = Vec::new();
     for (index, chunk) in field.bytes.chunks(WIDTH).enumerate() {
-        let hex: Vec<String> = chunk.iter().map(|octet| format!("{octet:02x}")).collect();
+        let hex: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
         let says = match (index, is_plain) {
             (0, false) => format!("{}: {}", field.name, value(&field.value)),
             (0, true) => format!("{}  {}", field.name, characters(chunk)),
@@ -44,9 +44,9 @@ fn value(value: &Value) -> String {
     }
 }
 
-fn characters(octets: &[u8]) -> String {
-    let shown = octets.iter().map(|octet| match octet {
-        0x20..=0x7E => char::from(*octet),
+fn characters(bytes: &[u8]) -> String {
+    let shown = bytes.iter().map(|byte| match byte {
+        0x20..=0x7E => char::from(*byte),
         _ => '.',
     });
     shown.collect()
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_of_octets_shows_them_as_characters_and_a_number_says_it() {
+    fn a_field_of_bytes_shows_them_as_characters_and_a_number_says_it() {
         let mut payload = Field {
             name: "payload",
             at: 16,

@@ -61,8 +61,8 @@ fn pings(session: &Session, start: &MemoryRegion, options: &Options) -> Result<(
 fn ping(session: &Session, start: &MemoryRegion, number: u32, validate: bool) -> Result<(), Stop> {
     let (printer, echo) = (&session.printer, &session.data);
     let during = format!("ping {number}");
-    let octets = data::ping(number, start.len());
-    start.write_at(0, &octets).map_err(local)?;
+    let bytes = data::ping(number, start.len());
+    start.write_at(0, &bytes).map_err(local)?;
 
     lend(session, start)?;
     session.receive(&during)?;
@@ -71,8 +71,8 @@ fn ping(session: &Session, start: &MemoryRegion, number: u32, validate: bool) ->
 
     let mut came = vec![0; echo.len()];
     echo.read_at(0, &mut came).map_err(local)?;
-    if validate && let Some(at) = (0..octets.len()).find(|at| came[*at] != octets[*at]) {
-        let (want, got) = (octets[at], came[at]);
+    if validate && let Some(at) = (0..bytes.len()).find(|at| came[*at] != bytes[*at]) {
+        let (want, got) = (bytes[at], came[at]);
         return Err(Report::new(format!(
             "{during}: data mismatch! byte {at} came back as {got:#04x}"
         ))

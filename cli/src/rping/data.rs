@@ -6,34 +6,34 @@ use std::fmt::Write;
 /// advances by one with each ping.
 pub(super) fn ping(number: u32, size: usize) -> Vec<u8> {
     const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
-    let mut octets = format!("rdma-ping-{number}: ").into_bytes();
-    octets.truncate(size);
+    let mut bytes = format!("rdma-ping-{number}: ").into_bytes();
+    bytes.truncate(size);
     let skip = number as usize % LETTERS.count();
-    octets.extend(LETTERS.cycle().skip(skip).take(size - octets.len()));
-    if let Some(last) = octets.last_mut() {
+    bytes.extend(LETTERS.cycle().skip(skip).take(size - bytes.len()));
+    if let Some(last) = bytes.last_mut() {
         *last = 0;
     }
-    octets
+    bytes
 }
 
-/// Returns the length of the text in `octets`, up to the zero.
-pub(super) fn text_len(octets: &[u8]) -> usize {
-    octets
+/// Returns the length of the text in `bytes`, up to the zero.
+pub(super) fn text_len(bytes: &[u8]) -> usize {
+    bytes
         .iter()
-        .position(|octet| *octet == 0)
-        .unwrap_or(octets.len())
+        .position(|byte| *byte == 0)
+        .unwrap_or(bytes.len())
 }
 
-/// Returns the text in `octets`, as rping prints it. Bytes other than printable ASCII are shown as
+/// Returns the text in `bytes`, as rping prints it. Bytes other than printable ASCII are shown as
 /// `\xNN`, because they come from the peer and could disturb a terminal.
-pub(super) fn printable(octets: &[u8]) -> String {
-    let text = &octets[..text_len(octets)];
+pub(super) fn printable(bytes: &[u8]) -> String {
+    let text = &bytes[..text_len(bytes)];
     let mut out = String::with_capacity(text.len());
-    for octet in text {
-        match octet {
-            b' '..=b'~' => out.push(char::from(*octet)),
+    for byte in text {
+        match byte {
+            b' '..=b'~' => out.push(char::from(*byte)),
             _ => {
-                let _ = write!(out, "\\x{octet:02x}");
+                let _ = write!(out, "\\x{byte:02x}");
             }
         }
     }
@@ -57,13 +57,13 @@ mod tests {
         assert!(text(57, 64).starts_with("rdma-ping-57: zABC"));
         assert!(text(58, 64).starts_with("rdma-ping-58: ABCD"));
         for size in [23, 64, 65_535] {
-            let octets = ping(u32::MAX, size);
-            assert_eq!((octets.len(), text_len(&octets)), (size, size - 1));
+            let bytes = ping(u32::MAX, size);
+            assert_eq!((bytes.len(), text_len(&bytes)), (size, size - 1));
         }
     }
 
     #[test]
-    fn octets_that_are_no_text_are_shown_as_numbers() {
+    fn bytes_that_are_no_text_are_shown_as_numbers() {
         assert_eq!(printable(b"a\\b\x1b[2J\xff\0rest"), "a\\b\\x1b[2J\\xff");
         assert_eq!(text_len(b"abc"), 3);
     }

@@ -144,12 +144,12 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
     session.wait_for(WcOpcode::RdmaRead, during)?;
     printer.debug("server received read complete")?;
 
-    let mut octets = vec![0; source.len as usize];
-    data.read_at(0, &mut octets).map_err(local)?;
+    let mut bytes = vec![0; source.len as usize];
+    data.read_at(0, &mut bytes).map_err(local)?;
     if printer.verbose {
         printer.output.line(format_args!(
             "server ping data: {}",
-            data::printable(&octets)
+            data::printable(&bytes)
         ))?;
     }
     session.send(Advert::default())?;
@@ -160,7 +160,7 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
     // As in rping, the text and its final zero are written back.
     let len = source
         .len
-        .min(u32::try_from(data::text_len(&octets) + 1).unwrap_or(u32::MAX));
+        .min(u32::try_from(data::text_len(&bytes) + 1).unwrap_or(u32::MAX));
     if sink.len < len {
         let what = format!(
             "{}, {during}: the client offers room for {} bytes",

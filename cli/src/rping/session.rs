@@ -115,10 +115,10 @@ impl Session {
             .fault("the peer, which is iWARP but not rping")
             .into());
         }
-        let mut octets = [0; ADVERT_LEN];
-        self.inbox.read_at(0, &mut octets).map_err(local)?;
+        let mut bytes = [0; ADVERT_LEN];
+        self.inbox.read_at(0, &mut bytes).map_err(local)?;
         self.post_recv()?;
-        Ok(Advert::parse(octets))
+        Ok(Advert::parse(bytes))
     }
 
     /// Waits for a completion of this opcode and skips completions of Sends. Any other opcode is an

@@ -254,7 +254,7 @@ fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
         return Err(format!("the memory grows with each round: {left:?} bytes").into());
     }
     let load = format!("{} rounds with small loads", left.len());
-    let mib = left.iter().map(|octets| *octets as f64 / MIB);
+    let mib = left.iter().map(|bytes| *bytes as f64 / MIB);
     let left: Vec<_> = mib.map(|mib| format!("{mib:.1}")).collect();
     let outcome = format!("memory after each round: {} MiB", left.join(", "));
     Ok(AttackOutcome {

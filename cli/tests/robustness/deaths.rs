@@ -32,11 +32,11 @@ pub(crate) fn writer() -> Option<Result<()>> {
         let (stag, addr, len): (u32, u64, u64) =
             (next()?.parse()?, next()?.parse()?, next()?.parse()?);
         let mut peer = Peer::connect(to)?;
-        let octets = vec![0xAB; PIECE as usize];
+        let bytes = vec![0xAB; PIECE as usize];
         for piece in Pace::new(usize::try_from(len / PIECE)?, PIECES) {
             // All segments belong to one message, which never ends.
             let at = piece as u64 * PIECE;
-            peer.write(false, stag, addr + at, &octets)?;
+            peer.write(false, stag, addr + at, &bytes)?;
             peer.flush()?;
         }
         // The writer keeps running, so that it is killed before the message ends.

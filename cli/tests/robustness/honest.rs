@@ -56,10 +56,10 @@ impl Client {
         self.round += 1;
         let len = usize::try_from(ROOM)?;
         let words = 0..ROOM / 8;
-        let octets: Vec<u8> = words
+        let bytes: Vec<u8> = words
             .flat_map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ self.round).to_ne_bytes())
             .collect();
-        self.ours.write_at(0, &octets)?;
+        self.ours.write_at(0, &bytes)?;
         for piece in 0..PIECES {
             let at = u64::from(piece * PIECE);
             let (sge, addr) = ([self.ours.sge(at, PIECE)], self.to.addr + at);
@@ -88,7 +88,7 @@ impl Client {
         }
         let mut found = vec![0; len];
         self.back.read_at(0, &mut found)?;
-        if found != octets {
+        if found != bytes {
             return Err("the honest peer read back bytes that it had not written".into());
         }
         Ok(())

@@ -102,10 +102,10 @@ impl Peer {
     }
 
     fn stage(&mut self, header: &Header, rest: &[u8]) -> Result<()> {
-        let mut octets = [0; MAX_HEADER];
-        let len = header.emit(&mut octets);
+        let mut bytes = [0; MAX_HEADER];
+        let len = header.emit(&mut bytes);
         self.framer
-            .frame(&octets[..len], rest, 0, rest.len(), &mut self.batch)?;
+            .frame(&bytes[..len], rest, 0, rest.len(), &mut self.batch)?;
         Ok(())
     }
 
@@ -122,14 +122,14 @@ impl Peer {
     }
 
     /// Stages a segment of an RDMA Write.
-    pub(crate) fn write(&mut self, last: bool, stag: u32, to: u64, octets: &[u8]) -> Result<()> {
+    pub(crate) fn write(&mut self, last: bool, stag: u32, to: u64, bytes: &[u8]) -> Result<()> {
         let header = Header::Tagged(TaggedHeader {
             last,
             ulp: control(Opcode::Write),
             stag: STag(stag),
             to: TaggedOffset(to),
         });
-        self.stage(&header, octets)
+        self.stage(&header, bytes)
     }
 
     /// Stages an empty segment of the first Send. The last segment of this Send is never sent.
@@ -191,11 +191,11 @@ impl Peer {
                 self.input.drain(..used);
                 return Ok(answer);
             }
-            let mut octets = [0; 4096];
-            match self.stream.read(&mut octets) {
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
                 Ok(0) if self.input.is_empty() => return Ok(Answer::Closed),
                 Ok(0) => return Err("the victim closes in the middle of an FPDU".into()),
-                Ok(count) => self.input.extend_from_slice(&octets[..count]),
+                Ok(count) => self.input.extend_from_slice(&bytes[..count]),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     return Ok(Answer::Closed);
                 }
@@ -252,10 +252,10 @@ fn read_answer(head: &[u8], len: usize) -> Result<Answer> {
 
 /// Reads until the other side closes or resets. Returns the number of bytes.
 pub(crate) fn drain(stream: &mut TcpStream) -> io::Result<usize> {
-    let mut octets = [0; 65_536];
+    let mut bytes = [0; 65_536];
     let mut came = 0;
     loop {
-        match stream.read(&mut octets) {
+        match stream.read(&mut bytes) {
             Ok(0) => return Ok(came),
             Ok(count) => came += count,
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(came),

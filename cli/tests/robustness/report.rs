@@ -77,9 +77,9 @@ impl Row {
     }
 
     /// Fails if the victim used more than this number of bytes besides the application's memory.
-    pub(crate) fn check_memory(&self, octets: u64) -> Result<()> {
+    pub(crate) fn check_memory(&self, bytes: u64) -> Result<()> {
         let added = self.most.memory.saturating_sub(self.before.memory);
-        let allowed = self.outcome.own_memory + octets;
+        let allowed = self.outcome.own_memory + bytes;
         if added > allowed {
             return Err(format!("it took {added} bytes of memory, of {allowed} allowed").into());
         }

@@ -175,11 +175,11 @@ pub(crate) fn slow_startup(scene: &mut Scene, pace: &mut Pace) -> Result<AttackO
         streams.extend(open(ATTACKER, scene.listener)?);
     }
     let mut sent = 0;
-    for octet in initiator()?.request() {
+    for byte in initiator()?.request() {
         let mut open = Vec::new();
         for mut stream in streams {
             // A write after the victim's close fails, which is the expected end.
-            if !poll_closed(&mut stream)? && stream.write_all(&[*octet]).is_ok() {
+            if !poll_closed(&mut stream)? && stream.write_all(&[*byte]).is_ok() {
                 open.push(stream);
             }
         }

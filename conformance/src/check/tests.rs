@@ -82,7 +82,7 @@ fn msn_and_mo_are_followed() {
 }
 
 #[test]
-fn wrong_control_octets_are_named() {
+fn wrong_control_bytes_are_named() {
     let mut segment = send(1, 0, true, b"");
     segment[0] = 0x46;
     segment[1] = 0xb3;

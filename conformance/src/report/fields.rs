@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn every_octet_is_in_one_field_with_markers_too() {
+    fn every_byte_is_in_one_field_with_markers_too() {
         for markers in [None, Some(0), Some(508)] {
             let mut framing = Framing::new(true, markers.is_some());
             framing.position = markers.unwrap_or(0);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fpdu_is_shown_as_octets() {
+    fn what_is_no_fpdu_is_shown_as_bytes() {
         assert_eq!(
             names(b"GET / HTTP/1.1\r\n\r\n", None).last(),
             Some(&"bytes")

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_place_octets_and_characters() {
+    fn a_line_has_place_bytes_and_characters() {
         let text = hexdump(b"MPA ID Req Frame\x40\x02", "  ", 64);
         assert_eq!(
             text,

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_that_are_not_shown_are_left_out() {
+    fn bytes_that_are_not_shown_are_left_out() {
         let entry = |fields| json!({"bytes": "ab".repeat(1000), "fields": fields});
         let mut named = entry(json!([{"name": "payload", "bytes": "ab".repeat(1000)}]));
         slim(&mut named);

@@ -60,12 +60,12 @@ fn passes_twice_the_same(target_initiates: bool) {
 }
 
 #[test]
-fn every_case_passes_twice_octet_by_octet_the_same_as_responder() {
+fn every_case_passes_twice_byte_by_byte_the_same_as_responder() {
     passes_twice_the_same(false);
 }
 
 #[test]
-fn every_case_passes_twice_octet_by_octet_the_same_as_initiator() {
+fn every_case_passes_twice_byte_by_byte_the_same_as_initiator() {
     passes_twice_the_same(true);
 }
 

@@ -61,7 +61,7 @@ fn another_message_than_the_one_whose_turn_it_is_is_out_of_range() {
 }
 
 #[test]
-fn a_message_without_a_buffer_is_refused_even_if_it_has_no_octets() {
+fn a_message_without_a_buffer_is_refused_even_if_it_has_no_bytes() {
     let mut queue = UntaggedReceiver::new(Qn(0));
     let fault = UntaggedFault::NoBuffer {
         qn: Qn(0),
@@ -72,7 +72,7 @@ fn a_message_without_a_buffer_is_refused_even_if_it_has_no_octets() {
 }
 
 #[test]
-fn a_message_of_no_octets_takes_its_buffer_and_its_number() {
+fn a_message_of_no_bytes_takes_its_buffer_and_its_number() {
     let mut queue = UntaggedReceiver::new(Qn(0));
     let placed = queue.accept(&header(1, 0, true), 0, Some(0));
     assert_eq!(
@@ -106,7 +106,7 @@ fn a_gap_and_an_overlap_are_invalid_offsets() {
 }
 
 #[test]
-fn one_octet_more_than_the_buffer_has_is_too_long() {
+fn one_byte_more_than_the_buffer_has_is_too_long() {
     let mut queue = UntaggedReceiver::new(Qn(0));
     assert!(queue.accept(&header(1, 0, false), 4, Some(9)).is_ok());
     let fault = UntaggedFault::MessageTooLong { end: 10, buffer: 9 };

@@ -44,7 +44,7 @@ impl<'a> Param<'a> {
         let wanted = |number: u8, max| (u32::from(number) != max).then_some(number);
         Some(Param {
             // SAFETY: guaranteed by the caller.
-            private_data: unsafe { octets(param.private_data, param.private_data_len) },
+            private_data: unsafe { bytes(param.private_data, param.private_data_len) },
             responder_resources: wanted(param.responder_resources, RDMA_MAX_RESP_RES),
             initiator_depth: wanted(param.initiator_depth, RDMA_MAX_INIT_DEPTH),
             qp_num: param.qp_num,
@@ -56,7 +56,7 @@ impl<'a> Param<'a> {
 ///
 /// # Safety
 /// `data` is NULL, or has `len` bytes, which exist during the lifetime `'a`.
-unsafe fn octets<'a>(data: *const c_void, len: u8) -> &'a [u8] {
+unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     if data.is_null() || len == 0 {
         return &[];
     }
@@ -208,7 +208,7 @@ pub(crate) unsafe extern "C-unwind" fn reject(
 ) -> c_int {
     entry(-1, || {
         // SAFETY: the program passes an id, and `len` bytes or NULL.
-        let (inner, private_data) = unsafe { (id::of(id), octets(private_data, len)) };
+        let (inner, private_data) = unsafe { (id::of(id), bytes(private_data, len)) };
         let options = RejectOptions::default()
             .private_data(private_data.to_vec())
             .ord_needed(None);

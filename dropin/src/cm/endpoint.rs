@@ -59,8 +59,8 @@ unsafe fn active(
             queues::create_plain(id, pd, attr)?;
         }
         if of.ai_connect_len > 0 && !of.ai_connect.is_null() {
-            let octets = slice::from_raw_parts(of.ai_connect.cast::<u8>(), of.ai_connect_len);
-            id::of(id).state.lock().connect = octets.to_vec();
+            let bytes = slice::from_raw_parts(of.ai_connect.cast::<u8>(), of.ai_connect_len);
+            id::of(id).state.lock().connect = bytes.to_vec();
         }
     }
     Ok(())

@@ -44,7 +44,7 @@ pub(crate) struct Work(Mutex<Drafts>);
 struct Drafts {
     drafts: Vec<Draft>,
     sges: Vec<Sge>,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// List of the last post, emptied. Its capacity is reused for the next list.
     list: Vec<SendWr<'static>>,
     /// The `errno` if the program asked for something that is not supported.
@@ -94,7 +94,7 @@ enum Operation {
     },
 }
 
-/// Location of a request's data in [`Drafts`]: start index and length in `sges`, or in `octets`.
+/// Location of a request's data in [`Drafts`]: start index and length in `sges`, or in `bytes`.
 #[derive(Clone, Copy)]
 enum Data {
     Sges(usize, usize),
@@ -103,31 +103,31 @@ enum Data {
 
 impl Draft {
     /// Converts the draft to a request of the verbs crate.
-    fn request<'a>(&self, sges: &'a [Sge], octets: &'a [u8]) -> Result<SendWr<'a>, c_int> {
+    fn request<'a>(&self, sges: &'a [Sge], bytes: &'a [u8]) -> Result<SendWr<'a>, c_int> {
         let id = self.wr_id;
         let (sges, inline) = match self.data {
             Data::Sges(from, count) => (sges.get(from..from + count), None),
-            Data::Inline(from, len) => (Some(&[][..]), octets.get(from..from + len)),
+            Data::Inline(from, len) => (Some(&[][..]), bytes.get(from..from + len)),
         };
         let sges = sges.ok_or(libc::EINVAL)?;
         let request = match (self.operation, inline) {
             (Operation::Send, None) => SendWr::send(id, sges),
-            (Operation::Send, Some(octets)) => SendWr::send_inline(id, octets),
+            (Operation::Send, Some(bytes)) => SendWr::send_inline(id, bytes),
             (Operation::SendInvalidate(stag), None) => SendWr::send(id, sges).invalidate(stag),
-            (Operation::SendInvalidate(stag), Some(octets)) => {
-                SendWr::send_inline(id, octets).invalidate(stag)
+            (Operation::SendInvalidate(stag), Some(bytes)) => {
+                SendWr::send_inline(id, bytes).invalidate(stag)
             }
             (Operation::Write { to, rkey }, None) => {
                 SendWr::write(id, sges, RemoteBuffer::at(to, rkey))
             }
-            (Operation::Write { to, rkey }, Some(octets)) => {
-                SendWr::write_inline(id, octets, RemoteBuffer::at(to, rkey))
+            (Operation::Write { to, rkey }, Some(bytes)) => {
+                SendWr::write_inline(id, bytes, RemoteBuffer::at(to, rkey))
             }
             (Operation::WriteImmediate { to, rkey, imm }, None) => {
                 SendWr::write_with_immediate(id, sges, RemoteBuffer::at(to, rkey), imm)
             }
-            (Operation::WriteImmediate { to, rkey, imm }, Some(octets)) => {
-                SendWr::write_with_immediate_inline(id, octets, RemoteBuffer::at(to, rkey), imm)
+            (Operation::WriteImmediate { to, rkey, imm }, Some(bytes)) => {
+                SendWr::write_with_immediate_inline(id, bytes, RemoteBuffer::at(to, rkey), imm)
             }
             (Operation::Read { to, rkey }, None) => {
                 SendWr::read(id, sges, RemoteBuffer::at(to, rkey))
@@ -161,7 +161,7 @@ impl Drafts {
     fn clear(&mut self) {
         self.drafts.clear();
         self.sges.clear();
-        self.octets.clear();
+        self.bytes.clear();
         self.failed = None;
     }
 
@@ -175,7 +175,7 @@ impl Drafts {
         let requests = self
             .drafts
             .iter()
-            .map(|draft| draft.request(&self.sges, &self.octets));
+            .map(|draft| draft.request(&self.sges, &self.bytes));
         let mut result = Ok(());
         for request in requests {
             match request {
@@ -453,22 +453,22 @@ impl Drafts {
         let max = inner.qp.init_attr().caps.max_inline_data as usize;
         let sum = |sum: usize, buffer: ibv_data_buf| sum.checked_add(buffer.length);
         let len = buffers().try_fold(0, sum);
-        let from = self.octets.len();
+        let from = self.bytes.len();
         let (Some(len), Some(last)) = (len.filter(|len| *len <= max), self.drafts.last_mut())
         else {
             self.failed = Some(libc::EINVAL);
             return;
         };
         last.data = Data::Inline(from, len);
-        self.octets.reserve(len);
+        self.bytes.reserve(len);
         for buffer in buffers().filter(|buffer| buffer.length > 0) {
-            let at = self.octets.len();
+            let at = self.bytes.len();
             // SAFETY: guaranteed by the caller; the memory was reserved, and the new length covers
             // only written bytes.
             unsafe {
-                let to = self.octets.as_mut_ptr().add(at);
+                let to = self.bytes.as_mut_ptr().add(at);
                 ptr::copy_nonoverlapping(buffer.addr.cast(), to, buffer.length);
-                self.octets.set_len(at + buffer.length);
+                self.bytes.set_len(at + buffer.length);
             }
         }
     }

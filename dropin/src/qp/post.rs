@@ -100,27 +100,27 @@ unsafe fn request<'a>(wr: &ibv_send_wr, room: &mut Room<'a>) -> Result<Option<Se
     } else {
         // SAFETY: guaranteed by the caller.
         match unsafe { room.gather(sges) } {
-            Some(octets) => Some(octets),
+            Some(bytes) => Some(bytes),
             None => return Ok(None),
         }
     };
     let (to, key, imm) = (rdma.remote_addr, rdma.rkey, wc::immediate(extra));
     let request = match (wr.opcode, inline) {
         (IBV_WR_SEND, None) => SendWr::send(id, sges),
-        (IBV_WR_SEND, Some(octets)) => SendWr::send_inline(id, octets),
+        (IBV_WR_SEND, Some(bytes)) => SendWr::send_inline(id, bytes),
         (IBV_WR_RDMA_WRITE, None) => SendWr::write(id, sges, RemoteBuffer::at(to, key)),
-        (IBV_WR_RDMA_WRITE, Some(octets)) => {
-            SendWr::write_inline(id, octets, RemoteBuffer::at(to, key))
+        (IBV_WR_RDMA_WRITE, Some(bytes)) => {
+            SendWr::write_inline(id, bytes, RemoteBuffer::at(to, key))
         }
         (IBV_WR_RDMA_READ, None) => SendWr::read(id, sges, RemoteBuffer::at(to, key)),
         (IBV_WR_RDMA_WRITE_WITH_IMM, None) => {
             SendWr::write_with_immediate(id, sges, RemoteBuffer::at(to, key), imm)
         }
-        (IBV_WR_RDMA_WRITE_WITH_IMM, Some(octets)) => {
-            SendWr::write_with_immediate_inline(id, octets, RemoteBuffer::at(to, key), imm)
+        (IBV_WR_RDMA_WRITE_WITH_IMM, Some(bytes)) => {
+            SendWr::write_with_immediate_inline(id, bytes, RemoteBuffer::at(to, key), imm)
         }
         (IBV_WR_SEND_WITH_INV, None) => SendWr::send(id, sges).invalidate(extra),
-        (IBV_WR_SEND_WITH_INV, Some(octets)) => SendWr::send_inline(id, octets).invalidate(extra),
+        (IBV_WR_SEND_WITH_INV, Some(bytes)) => SendWr::send_inline(id, bytes).invalidate(extra),
         (IBV_WR_ATOMIC_CMP_AND_SWP, None) => {
             let (compare, swap) = (atomic.compare_add, atomic.swap);
             SendWr::compare_swap(

@@ -23,33 +23,33 @@ const _: () = assert!(
 );
 
 /// Bytes for inline data: at least the maximum of one request.
-const OCTETS: usize = 2048;
+const BYTES: usize = 2048;
 /// Number of unaligned elements: at least the maximum of one request.
 const ELEMENTS: usize = 24;
 
 /// Memory for the copies of one batch.
 pub(super) struct Space {
-    octets: [MaybeUninit<u8>; OCTETS],
+    bytes: [MaybeUninit<u8>; BYTES],
     elements: [MaybeUninit<Sge>; ELEMENTS],
 }
 
 /// Unused part of a [`Space`].
 pub(super) struct Room<'a> {
-    octets: &'a mut [MaybeUninit<u8>],
+    bytes: &'a mut [MaybeUninit<u8>],
     elements: &'a mut [MaybeUninit<Sge>],
 }
 
 impl Space {
     pub(super) const fn new() -> Self {
         Self {
-            octets: [const { MaybeUninit::uninit() }; OCTETS],
+            bytes: [const { MaybeUninit::uninit() }; BYTES],
             elements: [const { MaybeUninit::uninit() }; ELEMENTS],
         }
     }
 
     pub(super) fn room(&mut self) -> Room<'_> {
         Room {
-            octets: &mut self.octets,
+            bytes: &mut self.bytes,
             elements: &mut self.elements,
         }
     }
@@ -103,7 +103,7 @@ impl<'a> Room<'a> {
         let len = sges
             .iter()
             .try_fold(0_usize, |sum, sge| sum.checked_add(sge.len as usize))?;
-        let mine = take(&mut self.octets, len)?;
+        let mine = take(&mut self.bytes, len)?;
         let mut at = 0;
         for sge in sges.iter().filter(|sge| sge.len > 0) {
             let from = ptr::with_exposed_provenance::<MaybeUninit<u8>>(sge.addr as usize);
@@ -151,6 +151,6 @@ mod tests {
     fn there_is_room_for_all_that_one_request_may_have() {
         let limits = uwarp_verbs::Limits::default();
         assert!(limits.max_sge as usize <= ELEMENTS);
-        assert!(limits.max_inline_data as usize <= OCTETS);
+        assert!(limits.max_inline_data as usize <= BYTES);
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::srq;
 
 #[test]
-fn a_list_of_requests_arrives_in_order_with_inline_data_and_octets_of_several_elements() {
+fn a_list_of_requests_arrives_in_order_with_inline_data_and_bytes_of_several_elements() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (here.qp(), there.qp());
     let mut from = *b"abcdefghijklmnop";
@@ -70,12 +70,12 @@ fn a_list_that_is_longer_than_what_is_posted_at_once_arrives_whole() {
     let errno = unsafe { crate::qp::post::post_recv(peer, &raw mut receives[0], &raw mut bad) };
     assert_eq!(errno, 0);
     connect(qp, peer);
-    let octets: Vec<u8> = (1..=20).collect();
-    let mut lists: Vec<_> = octets
+    let bytes: Vec<u8> = (1..=20).collect();
+    let mut lists: Vec<_> = bytes
         .iter()
-        .map(|octet| {
+        .map(|byte| {
             [ibv_sge {
-                addr: ptr::from_ref(octet).expose_provenance() as u64,
+                addr: ptr::from_ref(byte).expose_provenance() as u64,
                 length: 1,
                 lkey: 0,
             }]
@@ -98,7 +98,7 @@ fn a_list_that_is_longer_than_what_is_posted_at_once_arrives_whole() {
     end_qp(qp);
     end_qp(peer);
     end_mr(sink);
-    assert_eq!(to.to_vec(), octets);
+    assert_eq!(to.to_vec(), bytes);
     here.end();
     there.end();
 }
@@ -183,7 +183,7 @@ fn requests_and_elements_in_packed_structures_are_taken_as_any() {
 }
 
 #[test]
-fn one_sided_requests_move_octets_and_immediate_data_is_four_octets_in_network_order() {
+fn one_sided_requests_move_bytes_and_immediate_data_is_four_bytes_in_network_order() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (here.qp(), there.qp());
     let (mut own, mut lent) = (*b"01234567abcdefgh", [0_u8; 16]);

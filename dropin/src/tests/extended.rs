@@ -91,7 +91,7 @@ fn requests_built_by_calls_leave_together_and_what_was_aborted_never() {
 }
 
 #[test]
-fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network_order() {
+fn a_write_with_immediate_data_built_by_calls_arrives_with_its_bytes_in_network_order() {
     let (here, there) = (Side::new(), Side::new());
     let ops = OPS | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
     let (qp, peer) = (extended(&here, ops), there.qp());
@@ -104,14 +104,14 @@ fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network
     connect(qp, peer);
     // SAFETY: the test passes an existing region.
     let (addr, rkey) = unsafe { ((*remote).addr.addr() as u64, (*remote).rkey) };
-    let mut octets = *b"inlined";
+    let mut bytes = *b"inlined";
     // SAFETY: the test makes these calls in the same order as the inline functions of `verbs.h`.
     unsafe {
         let calls = &*ex;
         calls.wr_start.unwrap()(ex);
         ((*ex).wr_id, (*ex).wr_flags) = (1, IBV_SEND_SIGNALED);
         calls.wr_rdma_write_imm.unwrap()(ex, rkey, addr, 0x0102_0304_u32.to_be());
-        calls.wr_set_inline_data.unwrap()(ex, octets.as_mut_ptr().cast(), 7);
+        calls.wr_set_inline_data.unwrap()(ex, bytes.as_mut_ptr().cast(), 7);
         // An empty Write accesses no memory, so its key is not checked.
         ((*ex).wr_id, (*ex).wr_flags) = (2, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
         calls.wr_rdma_write_imm.unwrap()(ex, 0, 0, 0x0506_0708_u32.to_be());

@@ -67,7 +67,7 @@ fn queue_pairs_are_as_large_as_the_device_says_and_no_larger() {
 }
 
 #[test]
-fn a_request_takes_as_many_elements_and_inline_octets_as_the_device_says() {
+fn a_request_takes_as_many_elements_and_inline_bytes_as_the_device_says() {
     let (here, there) = (Side::new(), Side::new());
     let elements = number(told(&here).max_sge);
     let inline = inline(&here);

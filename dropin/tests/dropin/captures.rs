@@ -44,10 +44,10 @@ fn captured(prefix: &Prefix, server: &[&str], client: &[&str]) -> Result<[String
 /// dumped byte, not from the command's description.
 fn bit(said: &str, frame: &str) -> Result<bool, String> {
     let mut lines = said.lines().skip_while(|line| !line.contains(frame));
-    let octet = lines.find_map(|line| line.trim_start().strip_prefix("0010  "));
-    let octet = octet.and_then(|line| u8::from_str_radix(line.get(..2)?, 16).ok());
-    match (octet, lines.any(|line| line.contains(frame))) {
-        (Some(octet), false) => Ok(octet & C != 0),
+    let byte = lines.find_map(|line| line.trim_start().strip_prefix("0010  "));
+    let byte = byte.and_then(|line| u8::from_str_radix(line.get(..2)?, 16).ok());
+    match (byte, lines.any(|line| line.contains(frame))) {
+        (Some(byte), false) => Ok(byte & C != 0),
         _ => Err(format!("expected one {frame}, got:\n{said}")),
     }
 }

@@ -27,18 +27,18 @@ const ABSOLUTE: usize = 0xFFF1;
 struct File(Vec<u8>);
 
 impl File {
-    fn number(&self, at: usize, octets: usize) -> Option<usize> {
-        let field = self.0.get(at..at.checked_add(octets)?)?;
+    fn number(&self, at: usize, bytes: usize) -> Option<usize> {
+        let field = self.0.get(at..at.checked_add(bytes)?)?;
         let value = field
             .iter()
             .rev()
-            .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         usize::try_from(value).ok()
     }
 
     fn text(&self, at: usize) -> Option<String> {
         let from = self.0.get(at..)?;
-        let len = from.iter().position(|octet| *octet == 0)?;
+        let len = from.iter().position(|byte| *byte == 0)?;
         String::from_utf8(from[..len].to_vec()).ok()
     }
 
@@ -129,10 +129,10 @@ impl File {
 /// # Errors
 /// Returns a message if the file cannot be read, or is not an ELF file of this kind.
 pub(crate) fn symbols(path: &Path) -> Result<Vec<Symbol>, String> {
-    let octets = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    if !octets.starts_with(b"\x7FELF\x02\x01") {
+    let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    if !bytes.starts_with(b"\x7FELF\x02\x01") {
         return Err(format!("{} is not an ELF file of 64 bits", path.display()));
     }
-    let symbols = File(octets).symbols();
+    let symbols = File(bytes).symbols();
     symbols.ok_or_else(|| format!("the dynamic symbols of {} cannot be parsed", path.display()))
 }

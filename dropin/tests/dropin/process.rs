@@ -108,8 +108,8 @@ impl Place<'_> {
 impl Running {
     /// Returns the output so far.
     pub(crate) fn output(&self) -> String {
-        let octets = std::fs::read(&self.output).unwrap_or_default();
-        String::from_utf8_lossy(&octets).into_owned()
+        let bytes = std::fs::read(&self.output).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// Waits until `done` returns true. Fails if the program ends before.
@@ -207,7 +207,7 @@ fn listens(port: u16) -> bool {
 pub(crate) fn unread(port: u16) -> u64 {
     let connected = sockets(port);
     let connected = connected.iter().filter(|(state, _)| state == "01");
-    connected.map(|(_, octets)| octets).sum()
+    connected.map(|(_, bytes)| bytes).sum()
 }
 
 /// Returns the TCP sockets of this machine that have the port at either end: their state, and the
@@ -223,9 +223,9 @@ fn sockets(port: u16) -> Vec<(String, u64)> {
             return None;
         };
         let of_it = has(local) || (has(remote) && state != "0A");
-        let octets = queues.split(':').map(|text| u64::from_str_radix(text, 16));
-        let octets = octets.sum::<Result<u64, _>>().ok()?;
-        of_it.then(|| (state.to_owned(), octets))
+        let bytes = queues.split(':').map(|text| u64::from_str_radix(text, 16));
+        let bytes = bytes.sum::<Result<u64, _>>().ok()?;
+        of_it.then(|| (state.to_owned(), bytes))
     };
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let tables = tables.map(|table| std::fs::read_to_string(table).unwrap_or_default());

@@ -64,10 +64,10 @@ fn is_extension(ulpdu: &[u8]) -> bool {
 }
 
 /// Computes a CRC32C (RFC 5044 section 4.3) bit by bit.
-fn crc32c(octets: &[u8]) -> u32 {
+fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = !0;
-    for octet in octets {
-        crc ^= u32::from(*octet);
+    for byte in bytes {
+        crc ^= u32::from(*byte);
         for _ in 0..8 {
             crc = crc >> 1 ^ if crc & 1 == 0 { 0 } else { 0x82F6_3B78 };
         }

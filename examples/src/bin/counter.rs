@@ -49,9 +49,9 @@ impl Remote<'_> {
     fn do_one(&self, request: &SendWr<'_>) -> Result<u64> {
         self.qp.post_send(request)?;
         done(self.qp.send_cq())?;
-        let mut octets = [0; 8];
-        self.sink.read_at(0, &mut octets)?;
-        Ok(u64::from_ne_bytes(octets))
+        let mut bytes = [0; 8];
+        self.sink.read_at(0, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
     }
 
     /// Adds to the number at offset `at`. Returns the old value.
@@ -73,8 +73,8 @@ impl Remote<'_> {
 
     fn write(&self, at: u64, value: u64) -> Result {
         let to = self.numbers.slice(at, 8)?;
-        let octets = value.to_ne_bytes();
-        self.do_one(&SendWr::write_inline(1, &octets, to))?;
+        let bytes = value.to_ne_bytes();
+        self.do_one(&SendWr::write_inline(1, &bytes, to))?;
         Ok(())
     }
 }

@@ -44,9 +44,9 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let outbox = pd.register(vec![0; INBOX], Access::NONE)?;
     qp.connect(server, &ConnectOptions::default())?;
 
-    let octets = load(file)?;
-    for size in [0, 100, EAGER, EAGER + 1, 100_000, octets.len()] {
-        let message = &octets[..size.min(octets.len())];
+    let bytes = load(file)?;
+    for size in [0, 100, EAGER, EAGER + 1, 100_000, bytes.len()] {
+        let message = &bytes[..size.min(bytes.len())];
         // Post the receive before sending, because the answer may be fast. (Send and receive share
         // a completion queue here, and the two completions arrive in any order.)
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
@@ -73,18 +73,18 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
 /// Sends a message in the way that fits its size. Returns the memory that was lent for it, if any.
 fn send(pd: &Pd, qp: &Qp, outbox: &MemoryRegion, message: &[u8]) -> Result<Option<MemoryRegion>> {
     let mut lent = None;
-    let mut octets = vec![b'M'];
+    let mut bytes = vec![b'M'];
     if message.len() <= EAGER {
-        octets.extend_from_slice(message);
+        bytes.extend_from_slice(message);
     } else {
         // Registering each message is slow. A real program registers its buffers once.
         let region = pd.register(message.to_vec(), Access::REMOTE_READ)?;
-        octets[0] = b'T';
-        octets.extend_from_slice(&region.remote().to_bytes());
+        bytes[0] = b'T';
+        bytes.extend_from_slice(&region.remote().to_bytes());
         lent = Some(region);
     }
-    outbox.write_at(0, &octets)?;
-    qp.post_send(&SendWr::send(1, &[outbox.sge(0, octets.len() as u32)]))?;
+    outbox.write_at(0, &bytes)?;
+    qp.post_send(&SendWr::send(1, &[outbox.sge(0, bytes.len() as u32)]))?;
     Ok(lent)
 }
 
@@ -101,10 +101,10 @@ fn take_messages(device: &Device, request: ConnectRequest) -> Result {
     request.accept(&qp, &AcceptOptions::default())?;
 
     while let Some(arrived) = next(&received)? {
-        let mut octets = vec![0; arrived.byte_len as usize];
-        inbox.read_at(0, &mut octets)?;
+        let mut bytes = vec![0; arrived.byte_len as usize];
+        inbox.read_at(0, &mut bytes)?;
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, INBOX as u32)]))?;
-        let (way, message) = match octets.split_first() {
+        let (way, message) = match bytes.split_first() {
             Some((b'M', message)) => ("message", message.to_vec()),
             Some((b'T', token)) => {
                 let theirs = RemoteBuffer::from_bytes(token).ok_or("this is not a token")?;

@@ -40,7 +40,7 @@ fn parse(slot: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     let (sum, rest) = slot.split_first_chunk::<8>()?;
     let (version, text) = rest.split_first_chunk::<8>()?;
     let (key, value) = text.split_at_checked(48)?;
-    let whole = *sum == checksum(rest).to_be_bytes() || slot.iter().all(|octet| *octet == 0);
+    let whole = *sum == checksum(rest).to_be_bytes() || slot.iter().all(|byte| *byte == 0);
     let version = u64::from_be_bytes(*version);
     whole.then_some((version, key.trim_ascii_end(), value.trim_ascii_end()))
 }
@@ -81,9 +81,9 @@ fn get(qp: &Qp, sink: &MemoryRegion, table: &RemoteBuffer, key: &str) -> Result<
         let read = [sink.sge(0, SLOT as u32)];
         qp.post_send(&SendWr::read(1, &read, slot))?;
         done(qp.send_cq())?;
-        let mut octets = [0; SLOT];
-        sink.read_at(0, &mut octets)?;
-        match parse(&octets) {
+        let mut bytes = [0; SLOT];
+        sink.read_at(0, &mut bytes)?;
+        match parse(&bytes) {
             Some((version, found, value)) if version > 0 && found == key.as_bytes() => {
                 return Ok(Some((version, String::from_utf8_lossy(value).into())));
             }

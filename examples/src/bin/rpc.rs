@@ -63,9 +63,9 @@ fn client(server: SocketAddr, limit: Option<String>) -> Result {
         done(&received)?;
         let mut len = [0; 4];
         notice.read_at(0, &mut len)?;
-        let mut octets = vec![0; u32::from_be_bytes(len) as usize];
-        answer.read_at(0, &mut octets)?;
-        let text = String::from_utf8(octets)?;
+        let mut bytes = vec![0; u32::from_be_bytes(len) as usize];
+        answer.read_at(0, &mut bytes)?;
+        let text = String::from_utf8(bytes)?;
         println!(
             "primes below {limit}: {} bytes, {}",
             text.len(),

@@ -34,16 +34,16 @@ fn main() -> ExitCode {
 }
 
 fn client(server: SocketAddr, file: Option<String>) -> Result {
-    let octets = load(file)?;
-    let sum = checksum(&octets);
+    let bytes = load(file)?;
+    let sum = checksum(&bytes);
     let device = Device::tcp()?;
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(64)?, device.create_cq(64)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     // The whole file is registered and sent from there. One byte is added, because empty memory
     // cannot be registered.
-    let len = octets.len() as u64;
-    let source = pd.register([octets, vec![0]].concat(), Access::NONE)?;
+    let len = bytes.len() as u64;
+    let source = pd.register([bytes, vec![0]].concat(), Access::NONE)?;
     // A receive for each credit message that may arrive, and one for the last message.
     let inbox = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
     for _ in 0..=SLOTS / CREDIT {
@@ -121,9 +121,9 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
         if size as u64 > SLOT || (file.len() + size) as u64 > LONGEST {
             return Err("the client announces more bytes than a slot or a file may have".into());
         }
-        let mut octets = vec![0; size];
-        ring.read_at((slots % SLOTS * SLOT) as usize, &mut octets)?;
-        file.extend_from_slice(&octets);
+        let mut bytes = vec![0; size];
+        ring.read_at((slots % SLOTS * SLOT) as usize, &mut bytes)?;
+        file.extend_from_slice(&bytes);
         slots += 1;
         if slots.is_multiple_of(CREDIT) {
             qp.post_send(&SendWr::send_inline(0, &[]))?;

@@ -34,16 +34,16 @@ fn main() -> ExitCode {
 }
 
 fn client(server: SocketAddr, file: Option<String>) -> Result {
-    let octets = load(file)?;
-    let sum = checksum(&octets);
+    let bytes = load(file)?;
+    let sum = checksum(&bytes);
     let device = Device::tcp()?;
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     // The file is lent for Reads only, and over this connection only, so that the server can
     // invalidate the key. (One byte is added, because empty memory cannot be registered.)
-    let len = octets.len() as u64;
-    let source = pd.register_for(&qp, [octets, vec![0]].concat(), Access::REMOTE_READ)?;
+    let len = bytes.len() as u64;
+    let source = pd.register_for(&qp, [bytes, vec![0]].concat(), Access::REMOTE_READ)?;
     let answer = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
     qp.post_recv(&RecvWr::new(1, &[answer.sge(0, 8)]))?;
     // The server announces the longest file in its private data.
@@ -88,7 +88,7 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
             return Err(format!("a file of {} bytes is too long", file.len).into());
         }
 
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let pieces = file.len.div_ceil(PIECE);
         let read = |n: u64| -> Result {
             let piece = file.slice(n * PIECE, PIECE.min(file.len - n * PIECE))?;
@@ -102,15 +102,15 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
             // Reads complete in the order of posting. Take the bytes of a completed one, and reuse
             // its place for the next.
             let len = done(&sent)?.byte_len as usize;
-            let start = octets.len();
-            octets.resize(start + len, 0);
-            room.read_at((n % READS * PIECE) as usize, &mut octets[start..])?;
+            let start = bytes.len();
+            bytes.resize(start + len, 0);
+            room.read_at((n % READS * PIECE) as usize, &mut bytes[start..])?;
             if n + READS < pieces {
                 read(n + READS)?;
             }
         }
-        let sum = checksum(&octets);
-        println!("read {} bytes, checksum {sum:016x}", octets.len());
+        let sum = checksum(&bytes);
+        println!("read {} bytes, checksum {sum:016x}", bytes.len());
         let answer = sum.to_be_bytes();
         qp.post_send(&SendWr::send_inline(0, &answer).invalidate(file.rkey))?;
         done(&sent)?;

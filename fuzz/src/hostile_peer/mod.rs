@@ -82,8 +82,8 @@ pub fn run(data: &[u8]) {
                     let safe = if flags(0) { start } else { start + 8 };
                     let at = safe + usize::from(input.u16()) % (stream.len() - start);
                     let by = input.u8();
-                    if let Some(octet) = stream.get_mut(at) {
-                        *octet ^= by;
+                    if let Some(byte) = stream.get_mut(at) {
+                        *byte ^= by;
                     }
                 }
                 let cut = usize::from(input.u16()) % (stream.len() - start);
@@ -161,7 +161,7 @@ fn register(region: &mut Region, pds: &[Pd; 2], qp: &Qp) -> MemoryRegion {
         builder = builder.for_qp(qp);
     }
     let made = builder
-        .vec(region.octets.clone())
+        .vec(region.bytes.clone())
         .expect("it can be registered");
     region.stag = made.rkey();
     made
@@ -203,8 +203,8 @@ impl Victim {
     }
 
     /// Delivers bytes from the peer and runs the device.
-    fn arrive(&mut self, octets: &[u8]) {
-        self.line.put(Side::Second, octets);
+    fn arrive(&mut self, bytes: &[u8]) {
+        self.line.put(Side::Second, bytes);
         self.line.carry(Side::Second, usize::MAX);
         live::settle(&self.device, &self.clock);
     }
@@ -231,7 +231,7 @@ impl Victim {
 
     fn memory(&self, model: &Model) {
         for (region, wanted) in self.regions.iter().zip(&model.regions) {
-            same(region, &wanted.octets);
+            same(region, &wanted.bytes);
         }
         same(&self.receives, &model.receives);
         same(&self.sinks, &model.sinks);
@@ -268,9 +268,9 @@ impl Victim {
 }
 
 fn same(region: &MemoryRegion, wanted: &[u8]) {
-    let mut octets = vec![0; region.len()];
-    region.read_at(0, &mut octets).expect("it is in bounds");
-    assert!(octets == wanted, "memory differs");
+    let mut bytes = vec![0; region.len()];
+    region.read_at(0, &mut bytes).expect("it is in bounds");
+    assert!(bytes == wanted, "memory differs");
 }
 
 /// Polls a queue and checks that the successful completions are the model's, in the same order.

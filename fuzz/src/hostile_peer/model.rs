@@ -13,7 +13,7 @@ use crate::model::stream::{Asked, Event, Judge, Waiting};
 /// A response that the device must send.
 #[derive(Debug)]
 pub(super) enum Due {
-    Read { stag: u32, to: u64, octets: Vec<u8> },
+    Read { stag: u32, to: u64, bytes: Vec<u8> },
     Atomic { id: u32, original: u64 },
 }
 
@@ -59,10 +59,10 @@ pub(super) struct Model {
     pub(super) flushed: [usize; 2],
 }
 
-fn number(octets: &[u8], at: usize, len: usize) -> u64 {
-    octets[at..at + len]
+fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
+    bytes[at..at + len]
         .iter()
-        .fold(0, |value, octet| value << 8 | u64::from(*octet))
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 impl Model {
@@ -117,7 +117,7 @@ impl Model {
                 ..
             } => {
                 let payload = &ulpdu[payload_at..];
-                self.regions[region].octets[at..at + payload.len()].copy_from_slice(payload);
+                self.regions[region].bytes[at..at + payload.len()].copy_from_slice(payload);
             }
             Event::Send {
                 payload_at,
@@ -199,16 +199,16 @@ impl Model {
                 stag,
                 to,
             } => {
-                let mut octets = Vec::new();
+                let mut bytes = Vec::new();
                 if len > 0 {
                     let region = &self.regions[place(&self.regions, stag).expect("it was checked")];
                     let at = (to - region.base) as usize;
-                    octets.extend_from_slice(&region.octets[at..at + len as usize]);
+                    bytes.extend_from_slice(&region.bytes[at..at + len as usize]);
                 }
                 self.due.push_back(Due::Read {
                     stag: sink_stag,
                     to: sink_to,
-                    octets,
+                    bytes,
                 });
             }
             Asked::Atomic {
@@ -221,14 +221,14 @@ impl Model {
                 let index = place(&self.regions, stag).expect("it was checked");
                 let region = &mut self.regions[index];
                 let at = (to - region.base) as usize;
-                let word: [u8; 8] = region.octets[at..at + 8].try_into().expect("8 bytes");
+                let word: [u8; 8] = region.bytes[at..at + 8].try_into().expect("8 bytes");
                 let original = u64::from_ne_bytes(word);
                 let after = if swap {
                     compare_swap(original, [data, mask, compare, compare_mask])
                 } else {
                     fetch_add(original, data, mask)
                 };
-                region.octets[at..at + 8].copy_from_slice(&after.to_ne_bytes());
+                region.bytes[at..at + 8].copy_from_slice(&after.to_ne_bytes());
                 self.due.push_back(Due::Atomic { id, original });
             }
         }
@@ -286,7 +286,7 @@ impl Model {
     }
 
     fn response(&mut self, ulpdu: &[u8], last: bool) {
-        let Some(Due::Read { stag, to, octets }) = self.due.front_mut() else {
+        let Some(Due::Read { stag, to, bytes }) = self.due.front_mut() else {
             panic!("a Read Response was sent, due was {:?}", self.due.front());
         };
         assert_eq!(
@@ -295,12 +295,12 @@ impl Model {
         );
         let payload = &ulpdu[14..];
         assert!(
-            octets.starts_with(payload),
+            bytes.starts_with(payload),
             "a Read Response has other bytes than memory"
         );
-        octets.drain(..payload.len());
+        bytes.drain(..payload.len());
         *to = to.wrapping_add(payload.len() as u64);
-        assert_eq!(last, octets.is_empty());
+        assert_eq!(last, bytes.is_empty());
         if last {
             self.due.pop_front();
         }

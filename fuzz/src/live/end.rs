@@ -54,9 +54,9 @@ pub(crate) struct End {
     completed: usize,
 }
 
-/// Creates `len` bytes that repeat every 256. `octet` returns the byte for an index.
-fn pattern(len: usize, octet: impl Fn(u64) -> u8) -> Vec<u8> {
-    let mut period: Vec<u8> = (0..256).map(octet).collect();
+/// Creates `len` bytes that repeat every 256. `byte` returns the byte for an index.
+fn pattern(len: usize, byte: impl Fn(u64) -> u8) -> Vec<u8> {
+    let mut period: Vec<u8> = (0..256).map(byte).collect();
     period = period.repeat(len.div_ceil(256));
     period.truncate(len);
     period
@@ -154,16 +154,16 @@ impl End {
         let sges = [self
             .own
             .sge(slot * SLOT, if kind == 7 { 8 } else { len as u32 })];
-        let octets = self.source(slot, len);
+        let bytes = self.source(slot, len);
         let wr = match kind {
             4 => {
                 let receive = theirs.receives.pop_front().expect("there is one");
-                theirs.receives_due.push_back((receive, octets));
+                theirs.receives_due.push_back((receive, bytes));
                 SendWr::send(slot, &sges)
             }
             5 => {
-                theirs.written[at..at + len].copy_from_slice(&octets);
-                theirs.writes.push((at, octets));
+                theirs.written[at..at + len].copy_from_slice(&bytes);
+                theirs.writes.push((at, bytes));
                 SendWr::write(slot, &sges, RemoteBuffer::at(at as u64, rkey))
             }
             6 => SendWr::read(slot, &sges, RemoteBuffer::at(WRITTEN as u64, rkey)),
@@ -190,11 +190,11 @@ impl End {
 
     /// Returns the first `len` bytes of the area that the peer only reads.
     fn read_only(&self, len: usize) -> Vec<u8> {
-        let mut octets = vec![0; len];
+        let mut bytes = vec![0; len];
         self.shared
-            .read_at(WRITTEN, &mut octets)
+            .read_at(WRITTEN, &mut bytes)
             .expect("it is in bounds");
-        octets
+        bytes
     }
 
     /// Returns true if all work requests with an expected result have completed.
@@ -244,30 +244,30 @@ impl End {
                     assert!(!success && completion.opcode.is_recv(), "{completion:?}");
                     continue;
                 }
-                let (slot, octets) = due.pop_front().expect("it was looked at");
+                let (slot, bytes) = due.pop_front().expect("it was looked at");
                 if !success {
                     continue;
                 }
                 let at = (slot * SLOT) as usize;
-                self.slots[at..at + octets.len()].copy_from_slice(&octets);
-                let mut found = vec![0; octets.len()];
+                self.slots[at..at + bytes.len()].copy_from_slice(&bytes);
+                let mut found = vec![0; bytes.len()];
                 self.own.read_at(at, &mut found).expect("it is in bounds");
-                assert!(found == octets, "work request {slot} has other bytes");
+                assert!(found == bytes, "work request {slot} has other bytes");
                 if completion.opcode.is_recv() {
-                    assert_eq!(completion.byte_len as usize, octets.len());
+                    assert_eq!(completion.byte_len as usize, bytes.len());
                 }
             }
         }
         next
     }
 
-    /// Returns true if `octet` is the initial byte at `at`, or the byte that one of the Writes has
+    /// Returns true if `byte` is the initial byte at `at`, or the byte that one of the Writes has
     /// there.
-    fn may_be(&self, at: usize, octet: u8) -> bool {
-        let wrote = |(start, octets): &(usize, Vec<u8>)| {
-            at.checked_sub(*start).and_then(|at| octets.get(at)) == Some(&octet)
+    fn may_be(&self, at: usize, byte: u8) -> bool {
+        let wrote = |(start, bytes): &(usize, Vec<u8>)| {
+            at.checked_sub(*start).and_then(|at| bytes.get(at)) == Some(&byte)
         };
-        self.before[at] == octet || self.writes.iter().any(wrote)
+        self.before[at] == byte || self.writes.iter().any(wrote)
     }
 
     /// Checks that memory holds the bytes of all Writes. If `damaged`, checks only that it holds no
@@ -279,8 +279,8 @@ impl End {
             .expect("it is in bounds");
         let found = &shared[..WRITTEN];
         if damaged {
-            for (at, octet) in found.iter().enumerate() {
-                assert!(self.may_be(at, *octet), "byte {at} is {octet}");
+            for (at, byte) in found.iter().enumerate() {
+                assert!(self.may_be(at, *byte), "byte {at} is {byte}");
             }
         } else {
             assert!(

@@ -151,30 +151,30 @@ impl Line {
     /// Damages a byte in flight from `from`. Returns true if there was one and it changed.
     pub(crate) fn damage(&self, from: Side, at: usize, by: u8) -> bool {
         let mut state = self.shared.state();
-        let octets = &mut state.directions[from as usize].under_way;
-        let at = at % octets.len().max(1);
-        let Some(octet) = octets.get_mut(at) else {
+        let bytes = &mut state.directions[from as usize].under_way;
+        let at = at % bytes.len().max(1);
+        let Some(byte) = bytes.get_mut(at) else {
             return false;
         };
-        *octet ^= by;
+        *byte ^= by;
         by != 0
     }
 
     /// Puts bytes into the line as if `from` had sent them.
-    pub(crate) fn put(&self, from: Side, octets: &[u8]) {
+    pub(crate) fn put(&self, from: Side, bytes: &[u8]) {
         self.shared.state().directions[from as usize]
             .under_way
-            .extend(octets);
+            .extend(bytes);
     }
 
     /// Removes all bytes in flight from `from` and returns them.
     pub(crate) fn take(&self, from: Side) -> Vec<u8> {
-        let octets = self.shared.state().directions[from as usize]
+        let bytes = self.shared.state().directions[from as usize]
             .under_way
             .drain(..)
             .collect();
         self.shared.signal(from);
-        octets
+        bytes
     }
 
     /// Closes the direction of `from` and delivers its bytes in flight, then a FIN.
@@ -227,8 +227,8 @@ impl Llp for End {
                 Recv::WouldBlock
             });
         }
-        for (place, octet) in out.iter_mut().zip(direction.arrived.drain(..len)) {
-            *place = octet;
+        for (place, byte) in out.iter_mut().zip(direction.arrived.drain(..len)) {
+            *place = byte;
         }
         Ok(Recv::Data(len))
     }
@@ -247,11 +247,11 @@ impl Llp for End {
         let mut taken = 0;
         for piece in pieces {
             let room = ROOM.saturating_sub(direction.under_way.len());
-            let mut octets = Vec::new();
-            piece.append_to(room, &mut octets);
-            taken += octets.len();
-            direction.under_way.extend(&octets);
-            if octets.len() < piece.len() {
+            let mut bytes = Vec::new();
+            piece.append_to(room, &mut bytes);
+            taken += bytes.len();
+            direction.under_way.extend(&bytes);
+            if bytes.len() < piece.len() {
                 break;
             }
         }

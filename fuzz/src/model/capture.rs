@@ -22,33 +22,33 @@ pub struct Written {
 /// A section of a file. Numbers are written in its byte order.
 struct Section {
     big: bool,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// Link type and timestamp exponent of each interface.
     interfaces: Vec<(u16, u8)>,
 }
 
 impl Section {
     fn put16(&mut self, value: u16) {
-        let octets = if self.big {
+        let bytes = if self.big {
             value.to_be_bytes()
         } else {
             value.to_le_bytes()
         };
-        self.octets.extend_from_slice(&octets);
+        self.bytes.extend_from_slice(&bytes);
     }
 
     fn put32(&mut self, value: u32) {
-        let octets = if self.big {
+        let bytes = if self.big {
             value.to_be_bytes()
         } else {
             value.to_le_bytes()
         };
-        self.octets.extend_from_slice(&octets);
+        self.bytes.extend_from_slice(&bytes);
     }
 
-    fn padded(&mut self, octets: &[u8]) {
-        self.octets.extend_from_slice(octets);
-        self.octets.resize(self.octets.len().next_multiple_of(4), 0);
+    fn padded(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
     fn option(&mut self, code: u16, value: &[u8]) {
@@ -60,14 +60,14 @@ impl Section {
     fn block(&mut self, kind: u32, body: impl FnOnce(&mut Self)) {
         let mut inner = Self {
             big: self.big,
-            octets: Vec::new(),
+            bytes: Vec::new(),
             interfaces: Vec::new(),
         };
         body(&mut inner);
-        let len = inner.octets.len() as u32 + 12;
+        let len = inner.bytes.len() as u32 + 12;
         self.put32(kind);
         self.put32(len);
-        self.octets.extend_from_slice(&inner.octets);
+        self.bytes.extend_from_slice(&inner.bytes);
         self.put32(len);
     }
 
@@ -100,7 +100,7 @@ impl Section {
 pub fn file(input: &mut Input<'_>) -> (Vec<u8>, Vec<Written>) {
     let mut section = Section {
         big: false,
-        octets: Vec::new(),
+        bytes: Vec::new(),
         interfaces: Vec::new(),
     };
     let mut packets = Vec::new();
@@ -119,7 +119,7 @@ pub fn file(input: &mut Input<'_>) -> (Vec<u8>, Vec<Written>) {
             _ => packets.push(enhanced(input, &mut section)),
         }
     }
-    (section.octets, packets)
+    (section.bytes, packets)
 }
 
 fn enhanced(input: &mut Input<'_>, section: &mut Section) -> Written {
@@ -146,12 +146,12 @@ fn enhanced(input: &mut Input<'_>, section: &mut Section) -> Written {
         }
         if direction > 0 {
             let flags = direction | 0x20;
-            let octets = if section.big {
+            let bytes = if section.big {
                 flags.to_be_bytes()
             } else {
                 flags.to_le_bytes()
             };
-            section.option(2, &octets);
+            section.option(2, &bytes);
         }
         section.option(0, &[]);
     });
@@ -229,11 +229,11 @@ pub fn tcp(link: u16, data: &[u8]) -> Option<Segment> {
     let address = |at: usize, port: usize| {
         let port = u16::from_be_bytes([tcp[port], tcp[port + 1]]);
         if header == 20 {
-            let octets: [u8; 4] = ip[at..at + 4].try_into().expect("4 bytes");
-            SocketAddr::from((octets, port))
+            let bytes: [u8; 4] = ip[at..at + 4].try_into().expect("4 bytes");
+            SocketAddr::from((bytes, port))
         } else {
-            let octets: [u8; 16] = ip[at..at + 16].try_into().expect("16 bytes");
-            SocketAddr::from((octets, port))
+            let bytes: [u8; 16] = ip[at..at + 16].try_into().expect("16 bytes");
+            SocketAddr::from((bytes, port))
         }
     };
     let (source, destination) = if header == 20 { (12, 16) } else { (8, 24) };

@@ -6,25 +6,25 @@ const TABLE: [u32; 256] = table();
 
 const fn table() -> [u32; 256] {
     let mut table = [0; 256];
-    let mut octet = 0;
-    while octet < 256 {
-        let mut remainder = octet as u32;
+    let mut byte = 0;
+    while byte < 256 {
+        let mut remainder = byte as u32;
         let mut bit = 0;
         while bit < 8 {
             remainder = remainder >> 1 ^ if remainder & 1 == 1 { 0x82F6_3B78 } else { 0 };
             bit += 1;
         }
-        table[octet] = remainder;
-        octet += 1;
+        table[byte] = remainder;
+        byte += 1;
     }
     table
 }
 
-/// Computes the CRC32C of `octets`.
+/// Computes the CRC32C of `bytes`.
 #[must_use]
-pub fn crc32c(octets: &[u8]) -> u32 {
-    !octets.iter().fold(u32::MAX, |crc, octet| {
-        crc >> 8 ^ TABLE[usize::from(crc as u8 ^ octet)]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, byte| {
+        crc >> 8 ^ TABLE[usize::from(crc as u8 ^ byte)]
     })
 }
 

@@ -148,9 +148,9 @@ impl Walk<'_> {
 
     fn next(&mut self) -> Result<u8, End> {
         self.marker();
-        let octet = self.stream.get(self.at).ok_or(End::More)?;
+        let byte = self.stream.get(self.at).ok_or(End::More)?;
         self.at += 1;
-        Ok(*octet)
+        Ok(*byte)
     }
 
     /// Takes the next `len` bytes, without Markers.
@@ -188,8 +188,8 @@ fn first(stream: &[u8], position: usize, crc: bool, markers: bool) -> Result<Ope
     let mut field = [0; 4];
     field[0] = walk.next()?;
     let covered = walk.at - 1;
-    for octet in &mut field[1..] {
-        *octet = walk.next()?;
+    for byte in &mut field[1..] {
+        *byte = walk.next()?;
     }
     if crc && u32::from_le_bytes(field) != crc32c(&stream[position..covered]) {
         return Err(End::Crc(position as u64));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_octets_of_a_stream_with_markers() {
+    fn the_first_bytes_of_a_stream_with_markers() {
         // RFC 5044 section 4.3: the first Marker is before the first FPDU, and its FPDUPTR is 0.
         let mut sealer = Sealer::new(false, true);
         sealer.seal(&[1, 2]);

@@ -30,7 +30,7 @@ pub struct Region {
     /// TO of its first byte.
     pub base: u64,
     /// Bytes of the region.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Permitted kinds of access.
     pub rights: Vec<Right>,
     /// True if the region belongs to the stream.
@@ -47,7 +47,7 @@ pub fn regions() -> Vec<Region> {
     let region = |stag, base, len, rights: &[Right], associated| Region {
         stag,
         base,
-        octets: vec![0xC3; len],
+        bytes: vec![0xC3; len],
         rights: rights.to_vec(),
         associated,
         valid: true,
@@ -109,7 +109,7 @@ pub fn check(
     let (start, end) = (u128::from(to), u128::from(to) + u128::from(len));
     let (first, behind) = (
         u128::from(region.base),
-        u128::from(region.base) + region.octets.len() as u128,
+        u128::from(region.base) + region.bytes.len() as u128,
     );
     if end > u128::from(u64::MAX) {
         return Err(Fault::Wrap);

@@ -85,18 +85,18 @@ pub enum Verdict {
     },
 }
 
-/// Returns the length of the frame at the start of `octets`, and the length of its Private Data.
+/// Returns the length of the frame at the start of `bytes`, and the length of its Private Data.
 /// Returns `None` if the length field is not complete.
 #[must_use]
-pub fn needed(octets: &[u8]) -> Option<(usize, usize)> {
-    let data = usize::from(*octets.get(18)?) << 8 | usize::from(*octets.get(19)?);
+pub fn needed(bytes: &[u8]) -> Option<(usize, usize)> {
+    let data = usize::from(*bytes.get(18)?) << 8 | usize::from(*bytes.get(19)?);
     Some((20 + data, data))
 }
 
-/// Returns how `side` must react to `octets`.
+/// Returns how `side` must react to `bytes`.
 #[must_use]
-pub fn judge(side: &Side, octets: &[u8]) -> Verdict {
-    let frame = match read(side, octets) {
+pub fn judge(side: &Side, bytes: &[u8]) -> Verdict {
+    let frame = match read(side, bytes) {
         Ok(Some(frame)) => frame,
         Ok(None) => return Verdict::Incomplete,
         Err(trouble) => return Verdict::Wrong(trouble),
@@ -104,7 +104,7 @@ pub fn judge(side: &Side, octets: &[u8]) -> Verdict {
     if !side.initiator {
         return Verdict::Asked(frame);
     }
-    if octets[16] & 0x20 != 0 {
+    if bytes[16] & 0x20 != 0 {
         let ord = frame.enhanced.map(|(_, ord, _)| ord);
         return Verdict::Rejected {
             ord_needed: ord.filter(|ord| *ord < NO_AUTO && *ord > side.ird),
@@ -170,8 +170,8 @@ fn agreed_rtr(
     }
 }
 
-fn read(side: &Side, octets: &[u8]) -> Result<Option<Frame>, Trouble> {
-    let start = &octets[..octets.len().min(16)];
+fn read(side: &Side, bytes: &[u8]) -> Result<Option<Frame>, Trouble> {
+    let start = &bytes[..bytes.len().min(16)];
     let (right, other) = if side.initiator {
         (KEYS[1], KEYS[0])
     } else {
@@ -180,30 +180,30 @@ fn read(side: &Side, octets: &[u8]) -> Result<Option<Frame>, Trouble> {
     if !right.starts_with(start) {
         // The keys differ only at index 9. A peer whose bytes match the other key up to there has
         // sent the other frame.
-        let ninth = octets.get(..10).is_some_and(|first| first == &other[..10]);
+        let ninth = bytes.get(..10).is_some_and(|first| first == &other[..10]);
         return Err(if ninth {
             Trouble::OtherFrame
         } else {
             Trouble::NotMpa
         });
     }
-    let Some(&revision) = octets.get(17) else {
+    let Some(&revision) = bytes.get(17) else {
         return Ok(None);
     };
     if revision < 1 || revision > side.highest {
         return Err(Trouble::Revision);
     }
-    let Some((len, data)) = needed(octets) else {
+    let Some((len, data)) = needed(bytes) else {
         return Ok(None);
     };
-    let enhanced = revision == 2 && octets[16] & 0x10 != 0;
+    let enhanced = revision == 2 && bytes[16] & 0x10 != 0;
     if data > 512 {
         return Err(Trouble::TooLong);
     }
     if enhanced && data < 4 {
         return Err(Trouble::NoRoomForEnhanced);
     }
-    let Some(frame) = octets.get(..len) else {
+    let Some(frame) = bytes.get(..len) else {
         return Ok(None);
     };
     let depths = enhanced.then(|| {

@@ -33,10 +33,10 @@ pub struct Judge {
     pub ended: Option<Option<Code>>,
 }
 
-fn number(octets: &[u8], at: usize, len: usize) -> u64 {
-    octets[at..at + len]
+fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
+    bytes[at..at + len]
         .iter()
-        .fold(0, |value, octet| value << 8 | u64::from(*octet))
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 /// Returns the error code of a refused access: a DDP code for a Write, an RDMAP code for a request.

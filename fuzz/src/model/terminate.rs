@@ -35,8 +35,8 @@ pub fn is_defined(layer: u8, etype: u8, code: u8) -> bool {
 
 /// Parses a Terminate Header. `siw` is true if the peer is known to be Linux siw.
 #[must_use]
-pub fn read(octets: &[u8], siw: bool) -> Option<Header> {
-    let &[kinds, code, present, reserved] = octets.first_chunk()?;
+pub fn read(bytes: &[u8], siw: bool) -> Option<Header> {
+    let &[kinds, code, present, reserved] = bytes.first_chunk()?;
     let rfc = (kinds >> 4, kinds & 15, code);
     let other = (kinds & 15, kinds >> 4, code);
     let rfc_may_send = present & 0x1F == 0 && reserved == 0 && is_defined(rfc.0, rfc.1, rfc.2);
@@ -45,24 +45,24 @@ pub fn read(octets: &[u8], siw: bool) -> Option<Header> {
             present & 0xF8 == 0 && reserved == 0 && is_defined(other.0, other.1, other.2);
         !rfc_may_send || siw_may_mean
     } else {
-        !rfc_may_send && siw_sends(octets)
+        !rfc_may_send && siw_sends(bytes)
     };
     if by_siw {
-        return Some(of_siw(octets, other));
+        return Some(of_siw(bytes, other));
     }
     let (mut at, mut header) = (4, none(false, rfc));
     if present & 0xC0 != 0 {
-        let len = u16::from_be_bytes([*octets.get(4)?, *octets.get(5)?]);
+        let len = u16::from_be_bytes([*bytes.get(4)?, *bytes.get(5)?]);
         header.segment_len = (present & 0x80 != 0).then_some(len);
         at = 6;
     }
     if present & 0x40 != 0 {
-        let len = ddp_len(*octets.get(at)?);
-        header.ddp = Some(octets.get(at..at + len)?.to_vec());
+        let len = ddp_len(*bytes.get(at)?);
+        header.ddp = Some(bytes.get(at..at + len)?.to_vec());
         at += len;
     }
     if present & 0x20 != 0 {
-        header.read_request = Some(octets.get(at..at + 28)?.to_vec());
+        header.read_request = Some(bytes.get(at..at + 28)?.to_vec());
     }
     Some(header)
 }
@@ -87,9 +87,9 @@ fn is_read_request(ddp: &[u8]) -> bool {
 }
 
 /// Returns true if these bytes are a header that siw is known to send.
-fn siw_sends(octets: &[u8]) -> bool {
-    let (etype, layer, code) = (octets[0] >> 4, octets[0] & 15, octets[1]);
-    if !is_defined(layer, etype, code) || octets[3] != 0 {
+fn siw_sends(bytes: &[u8]) -> bool {
+    let (etype, layer, code) = (bytes[0] >> 4, bytes[0] & 15, bytes[1]);
+    if !is_defined(layer, etype, code) || bytes[3] != 0 {
         return false;
     }
     let bare = matches!(
@@ -102,15 +102,15 @@ fn siw_sends(octets: &[u8]) -> bool {
         (false, true) => 7,
         (false, false) => 3,
     };
-    if octets[2] != wanted || (layer, etype) == (1, 3) {
+    if bytes[2] != wanted || (layer, etype) == (1, 3) {
         return false;
     }
     if bare {
         return true;
     }
-    let Some(ddp) = octets
+    let Some(ddp) = bytes
         .get(6)
-        .and_then(|control| octets.get(6..6 + ddp_len(*control)))
+        .and_then(|control| bytes.get(6..6 + ddp_len(*control)))
     else {
         return false;
     };
@@ -119,28 +119,28 @@ fn siw_sends(octets: &[u8]) -> bool {
     } else {
         0
     };
-    (ddp.len() == 18 || !with_read) && octets.len() == 6 + ddp.len() + behind
+    (ddp.len() == 18 || !with_read) && bytes.len() == 6 + ddp.len() + behind
 }
 
 /// Parses siw's layout. Leaves out incomplete headers.
-fn of_siw(octets: &[u8], code: (u8, u8, u8)) -> Header {
+fn of_siw(bytes: &[u8], code: (u8, u8, u8)) -> Header {
     let mut header = none(true, code);
-    let present = octets[2];
+    let present = bytes[2];
     let (Some(&[high, low]), true) = (
-        octets.get(4..6).and_then(|len| len.first_chunk()),
+        bytes.get(4..6).and_then(|len| len.first_chunk()),
         present & 3 != 0,
     ) else {
         return header;
     };
     header.segment_len = (present & 1 != 0).then_some(u16::from_be_bytes([high, low]));
     if present & 2 != 0 {
-        header.ddp = octets
+        header.ddp = bytes
             .get(6)
-            .and_then(|control| octets.get(6..6 + ddp_len(*control)))
+            .and_then(|control| bytes.get(6..6 + ddp_len(*control)))
             .map(<[u8]>::to_vec);
     }
     if present & 4 != 0 && header.ddp.as_deref().is_some_and(is_read_request) {
-        header.read_request = octets.get(24..52).map(<[u8]>::to_vec);
+        header.read_request = bytes.get(24..52).map(<[u8]>::to_vec);
     }
     header
 }

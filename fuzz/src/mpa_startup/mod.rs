@@ -129,22 +129,22 @@ fn as_initiator(mut initiator: Initiator, peer: &[u8], cuts: Cuts<'_>) -> (usize
     let mut taken = 0;
     for piece in cuts.pieces(peer) {
         match initiator.receive(piece) {
-            Ok((octets, None)) => {
+            Ok((bytes, None)) => {
                 assert_eq!(
-                    octets,
+                    bytes,
                     piece.len(),
                     "without an outcome all bytes belong to the frame"
                 );
-                taken += octets;
+                taken += bytes;
             }
-            Ok((octets, outcome)) => {
-                assert!(octets <= piece.len());
+            Ok((bytes, outcome)) => {
+                assert!(bytes <= piece.len());
                 assert_eq!(
                     initiator.receive(piece),
                     Ok((0, None)),
                     "it takes nothing more"
                 );
-                return said(taken + octets, Ok(outcome));
+                return said(taken + bytes, Ok(outcome));
             }
             Err(error) => {
                 assert_eq!(initiator.receive(&[1]), Err(error), "an error stays");
@@ -170,22 +170,22 @@ fn as_responder(responder: &Responder, peer: &[u8], cuts: Cuts<'_>) -> (usize, S
     let mut taken = 0;
     for piece in cuts.pieces(peer) {
         match responder.receive(piece) {
-            Ok((octets, None)) => {
+            Ok((bytes, None)) => {
                 assert_eq!(
-                    octets,
+                    bytes,
                     piece.len(),
                     "without a Request all bytes belong to the frame"
                 );
-                taken += octets;
+                taken += bytes;
             }
-            Ok((octets, request)) => {
-                assert!(octets <= piece.len());
+            Ok((bytes, request)) => {
+                assert!(bytes <= piece.len());
                 assert_eq!(
                     responder.receive(piece),
                     Ok((0, None)),
                     "it takes nothing more"
                 );
-                return said(taken + octets, Ok(request));
+                return said(taken + bytes, Ok(request));
             }
             Err(error) => {
                 assert_eq!(responder.receive(&[1]), Err(error), "an error stays");
@@ -208,11 +208,11 @@ fn as_responder(responder: &Responder, peer: &[u8], cuts: Cuts<'_>) -> (usize, S
 }
 
 /// Checks that parsing and emitting a frame returns the same bytes, except for reserved bits.
-fn frame(octets: &[u8]) {
+fn frame(bytes: &[u8]) {
     for kind in [FrameKind::Request, FrameKind::Reply] {
-        match StartupFrame::parse(kind, octets) {
+        match StartupFrame::parse(kind, bytes) {
             Ok(Parsed::Frame(frame, len)) => {
-                let mut wanted = octets[..len].to_vec();
+                let mut wanted = bytes[..len].to_vec();
                 wanted[16] &= if frame.revision >= 2 { 0xF0 } else { 0xE0 };
                 // In the client-server model flags B to D have no meaning (6581-9.2-14).
                 if let Some(data) = frame.enhanced
@@ -223,7 +223,7 @@ fn frame(octets: &[u8]) {
                 }
                 assert_eq!(frame.emit().expect("it was a frame"), wanted);
             }
-            Ok(Parsed::Need(need)) => assert!(need > octets.len() && need <= 532),
+            Ok(Parsed::Need(need)) => assert!(need > bytes.len() && need <= 532),
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }

@@ -76,7 +76,7 @@ impl Play {
     pub(crate) fn new(ird: u16, ord: u16) -> Self {
         let regions = regions();
         let model = Placed {
-            regions: regions.iter().map(|region| region.octets.clone()).collect(),
+            regions: regions.iter().map(|region| region.bytes.clone()).collect(),
             receive: None,
             sinks: VecDeque::new(),
             delivered: Vec::new(),
@@ -177,7 +177,7 @@ impl Play {
             } => {
                 if let Some((region, at)) = target {
                     let payload = &ulpdu[payload_at..payload_at + len as usize];
-                    self.owner.regions[region].octets[at..at + payload.len()]
+                    self.owner.regions[region].bytes[at..at + payload.len()]
                         .copy_from_slice(payload);
                 }
             }
@@ -271,7 +271,7 @@ impl Play {
     /// Checks that all memory and the state of the stream equal the model's.
     pub(crate) fn check(&mut self) {
         for (region, model) in self.owner.regions.iter().zip(&self.model.regions) {
-            assert!(&region.octets == model, "region {:#x}", region.stag);
+            assert!(&region.bytes == model, "region {:#x}", region.stag);
         }
         assert_eq!(self.sinks, self.model.sinks);
         // Delivered buffers belong to the application, so they are compared once and then dropped.

@@ -34,7 +34,7 @@ impl Owner {
         }
         let range = TaggedRange {
             base: TaggedOffset(region.base),
-            len: region.octets.len() as u64,
+            len: region.bytes.len() as u64,
         };
         let place = range.locate(TaggedOffset(to), len)?;
         assert_eq!(place.end - place.start, u64::from(len));

@@ -78,12 +78,12 @@ impl Play {
             Ok(message) if !self.sends => nothing(message),
             Ok(message) => {
                 assert!(!full);
-                let mut octets = (stag ^ 0x55).to_be_bytes().to_vec();
-                octets.extend_from_slice(&to.wrapping_mul(3).to_be_bytes());
-                octets.extend_from_slice(&len.to_be_bytes());
-                octets.extend_from_slice(&stag.to_be_bytes());
-                octets.extend_from_slice(&to.to_be_bytes());
-                headed(message, 1, 1, self.request_msn, &octets);
+                let mut bytes = (stag ^ 0x55).to_be_bytes().to_vec();
+                bytes.extend_from_slice(&to.wrapping_mul(3).to_be_bytes());
+                bytes.extend_from_slice(&len.to_be_bytes());
+                bytes.extend_from_slice(&stag.to_be_bytes());
+                bytes.extend_from_slice(&to.to_be_bytes());
+                headed(message, 1, 1, self.request_msn, &bytes);
                 self.asked();
                 self.judge.waiting.push_back(Waiting::Read {
                     stag: stag ^ 0x55,
@@ -117,10 +117,10 @@ impl Play {
             Ok(message) if !self.sends => nothing(message),
             Ok(message) => {
                 assert!(!full);
-                let mut octets = vec![0, 0, 0, if swap { 2 } else { 0 }];
-                octets.extend_from_slice(&self.atomic_id.to_be_bytes());
-                octets.extend_from_slice(&stag.to_be_bytes());
-                octets.extend_from_slice(&to.to_be_bytes());
+                let mut bytes = vec![0, 0, 0, if swap { 2 } else { 0 }];
+                bytes.extend_from_slice(&self.atomic_id.to_be_bytes());
+                bytes.extend_from_slice(&stag.to_be_bytes());
+                bytes.extend_from_slice(&to.to_be_bytes());
                 let words = if swap {
                     [to, data << 1, data, !data]
                 } else {
@@ -128,8 +128,8 @@ impl Play {
                 };
                 words
                     .iter()
-                    .for_each(|word| octets.extend_from_slice(&word.to_be_bytes()));
-                headed(message, 10, 1, self.request_msn, &octets);
+                    .for_each(|word| bytes.extend_from_slice(&word.to_be_bytes()));
+                headed(message, 10, 1, self.request_msn, &bytes);
                 self.asked();
                 self.judge
                     .waiting
@@ -231,9 +231,9 @@ impl Play {
                 }
             }
             Asked::Atomic { id, .. } => {
-                let mut octets = id.to_be_bytes().to_vec();
-                octets.extend_from_slice(&original.to_be_bytes());
-                headed(message, 11, 3, self.response_msn, &octets);
+                let mut bytes = id.to_be_bytes().to_vec();
+                bytes.extend_from_slice(&original.to_be_bytes());
+                headed(message, 11, 3, self.response_msn, &bytes);
                 self.response_msn = self.response_msn.wrapping_add(1);
             }
         }

@@ -62,8 +62,8 @@ pub(super) fn terminate(error: &StreamError, ulpdu: &[u8], code: Option<Code>) {
         return;
     };
     let code = code.expect("an error with a Terminate has a code");
-    let mut octets = [0; MAX_TERMINATE_HEADER];
-    let len = message.emit(&mut octets);
+    let mut bytes = [0; MAX_TERMINATE_HEADER];
+    let len = message.emit(&mut bytes);
     let header_len = if head.first().is_some_and(|control| control & 0x80 != 0) {
         14
     } else {
@@ -82,10 +82,10 @@ pub(super) fn terminate(error: &StreamError, ulpdu: &[u8], code: Option<Code>) {
         wanted[2] |= 0x20;
         wanted.extend_from_slice(&head[18..46]);
     }
-    assert_eq!(&octets[..len], wanted, "{error}");
-    let again = Terminate::parse_from(uwarp_rdmap::Peer::Rfc, &octets[..len]).expect("it is whole");
+    assert_eq!(&bytes[..len], wanted, "{error}");
+    let again = Terminate::parse_from(uwarp_rdmap::Peer::Rfc, &bytes[..len]).expect("it is whole");
     assert_eq!((again.layer(), again.etype(), again.code()), code);
-    assert_eq!(again.ddp_octets(), with_ddp.then(|| &head[..header_len]));
+    assert_eq!(again.ddp_bytes(), with_ddp.then(|| &head[..header_len]));
     assert_eq!(again.rdma_header().is_some(), with_read);
 }
 
@@ -110,15 +110,15 @@ pub(super) fn segments(
     loop {
         let left = len - offset;
         let last = left <= room;
-        let mut octets = [0xEE; MAX_HEADER];
+        let mut bytes = [0xEE; MAX_HEADER];
         let segment = message
-            .next_segment(mulpdu, &mut octets)
+            .next_segment(mulpdu, &mut bytes)
             .expect("the message goes on");
         assert_eq!(
             (segment.offset, segment.len, segment.last),
             (offset, left.min(room), last)
         );
-        assert_eq!(octets[..segment.header_len], header(offset, last));
+        assert_eq!(bytes[..segment.header_len], header(offset, last));
         offset += segment.len;
         if last {
             break;
@@ -156,9 +156,9 @@ pub(super) fn untagged(
     });
 }
 
-/// Checks that a message without payload is sent as one segment. `octets` is the header after
+/// Checks that a message without payload is sent as one segment. `bytes` is the header after
 /// DDP's.
-pub(super) fn headed(mut message: OutMessage, opcode: u8, qn: u32, msn: u32, octets: &[u8]) {
+pub(super) fn headed(mut message: OutMessage, opcode: u8, qn: u32, msn: u32, bytes: &[u8]) {
     let mut header = [0xEE; MAX_HEADER];
     let segment = message
         .next_segment(128, &mut header)
@@ -167,7 +167,7 @@ pub(super) fn headed(mut message: OutMessage, opcode: u8, qn: u32, msn: u32, oct
     for field in [0, qn, msn, 0] {
         wanted.extend_from_slice(&field.to_be_bytes());
     }
-    wanted.extend_from_slice(octets);
+    wanted.extend_from_slice(bytes);
     assert_eq!(
         (&header[..segment.header_len], segment.len, segment.last),
         (&wanted[..], 0, true)

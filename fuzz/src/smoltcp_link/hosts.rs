@@ -30,10 +30,10 @@ struct Kept {
 }
 
 impl Kept {
-    fn keep(&self, octets: &[u8]) {
+    fn keep(&self, bytes: &[u8]) {
         let mut under_way = self.under_way.lock().expect("no call panics under it");
         if under_way.len() < ROOM {
-            under_way.push_back(octets.to_vec());
+            under_way.push_back(bytes.to_vec());
         }
     }
 
@@ -189,10 +189,10 @@ impl Link {
     }
 
     /// Delivers a packet or a frame to a host.
-    pub(super) fn deliver(&self, to: usize, octets: &[u8]) {
+    pub(super) fn deliver(&self, to: usize, bytes: &[u8]) {
         match &self.hosts[to].attached {
-            Attached::Ip(network) => network.deliver(octets),
-            Attached::Ethernet(network) => network.deliver(octets),
+            Attached::Ip(network) => network.deliver(bytes),
+            Attached::Ethernet(network) => network.deliver(bytes),
         }
     }
 

@@ -46,30 +46,30 @@ pub(super) struct Memory {
     retired: Vec<(Arc<Buffer>, Vec<u8>)>,
 }
 
-fn octets(buffer: &Buffer) -> Vec<u8> {
-    let mut octets = vec![0; buffer.len()];
-    buffer.read_at(0, &mut octets).expect("it is as long");
-    octets
+fn bytes(buffer: &Buffer) -> Vec<u8> {
+    let mut bytes = vec![0; buffer.len()];
+    buffer.read_at(0, &mut bytes).expect("it is as long");
+    bytes
 }
 
 /// Returns the bytes of a new buffer, whose region holds `filled` everywhere.
 fn fresh(filled: u8, len: usize) -> Vec<u8> {
-    let mut octets = vec![UNTOUCHED; len + 2 * GUARD];
-    octets[GUARD..GUARD + len].fill(filled);
-    octets
+    let mut bytes = vec![UNTOUCHED; len + 2 * GUARD];
+    bytes[GUARD..GUARD + len].fill(filled);
+    bytes
 }
 
 impl Region {
     fn check(&self) {
-        let octets = octets(&self.buffer);
+        let bytes = bytes(&self.buffer);
         let begun = fresh(self.filled, self.region.len());
-        let end = octets.len() - GUARD;
+        let end = bytes.len() - GUARD;
         assert!(
-            self.may_change() || octets == begun,
+            self.may_change() || bytes == begun,
             "bytes without write access have changed"
         );
         assert!(
-            octets[..GUARD] == begun[..GUARD] && octets[end..] == begun[end..],
+            bytes[..GUARD] == begun[..GUARD] && bytes[end..] == begun[end..],
             "bytes outside the region have changed"
         );
     }
@@ -146,7 +146,7 @@ impl Memory {
             }
             Err(refused) => refused,
         };
-        assert_eq!(octets(&buffer), fresh(filled, len));
+        assert_eq!(bytes(&buffer), fresh(filled, len));
         let so = match refused {
             RegisterError::TooMany { limit } => return limit == MAX_MR,
             RegisterError::Empty => len == 0,
@@ -297,7 +297,7 @@ impl Memory {
             self.regions.push(Region { region, ..ended });
             return;
         }
-        let now = octets(&ended.buffer);
+        let now = bytes(&ended.buffer);
         self.retired.push((ended.buffer, now));
     }
 
@@ -305,7 +305,7 @@ impl Memory {
     pub(super) fn check(&self) {
         self.regions.iter().for_each(Region::check);
         for (buffer, then) in &self.retired {
-            assert!(octets(buffer) == *then, "written after it was deregistered");
+            assert!(bytes(buffer) == *then, "written after it was deregistered");
         }
     }
 }

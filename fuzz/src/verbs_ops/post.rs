@@ -21,7 +21,7 @@ impl Form {
     /// Checks that a request was accepted exactly if it is valid, and that the error is justified.
     /// `said` is `None` if it was accepted.
     fn judge(&self, ord: Option<u16>, said: Option<PostErrorKind>) {
-        let octets: u64 = self.sges.iter().map(|sge| u64::from(sge.len)).sum();
+        let bytes: u64 = self.sges.iter().map(|sge| u64::from(sge.len)).sum();
         let too_many = self.sges.len() > CAPS.max_send_sge as usize;
         let too_long = self
             .inline
@@ -29,14 +29,14 @@ impl Form {
         let unfit = self.immediate && !self.write_or_immediate;
         let no_sink = self.invalidate_sink
             && !(self.read && self.sges.first().is_some_and(|sge| sge.len > 0));
-        let bad_sink = self.atomic && (self.sges.len() != 1 || octets != 8);
+        let bad_sink = self.atomic && (self.sges.len() != 1 || bytes != 8);
         let asks = self.read || self.atomic;
         let no_depth = asks && ord == Some(0);
         let said = match said {
             None | Some(PostErrorKind::Memory(_)) => {
                 let wrong = too_many || too_long || unfit || no_sink || bad_sink || no_depth;
                 assert!(
-                    !wrong && octets <= u64::from(u32::MAX),
+                    !wrong && bytes <= u64::from(u32::MAX),
                     "accepted, and should be refused"
                 );
                 return;
@@ -52,12 +52,12 @@ impl Form {
             PostErrorKind::NoSinkToInvalidate { .. } => no_sink,
             PostErrorKind::AtomicSink {
                 elements,
-                octets: said,
-            } => bad_sink && (elements, said) == (self.sges.len(), octets),
+                bytes: said,
+            } => bad_sink && (elements, said) == (self.sges.len(), bytes),
             PostErrorKind::NoReads => no_depth && self.read,
             PostErrorKind::NoAtomics => no_depth && self.atomic,
             PostErrorKind::ReadSges { got } => asks && got > 1,
-            PostErrorKind::MessageTooLong { got } => got == octets && got > u64::from(u32::MAX),
+            PostErrorKind::MessageTooLong { got } => got == bytes && got > u64::from(u32::MAX),
             _ => false,
         };
         assert!(so, "the reason is not true: {said}");

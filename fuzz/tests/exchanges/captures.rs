@@ -11,9 +11,9 @@ use uwarp_fuzz::input::Seed;
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Shared {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -63,8 +63,8 @@ fn flow(link: LinkType, v6: bool) -> Vec<u8> {
         "not TCP",
         &[&[0x45, 0, 0, 20], &[0; 16]],
     );
-    let octets = file.0.lock().unwrap().clone();
-    timeless(octets)
+    let bytes = file.0.lock().unwrap().clone();
+    timeless(bytes)
 }
 
 /// Creates the seeds of `capture_file`.
@@ -83,9 +83,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut old = vec![
         0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 101, 0, 0, 0,
     ];
-    for octet in [1, 2] {
+    for byte in [1, 2] {
         old.extend_from_slice(&[
-            octet, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 9, 0, 0, 0, 0x45, octet, 0, 0,
+            byte, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 9, 0, 0, 0, 0x45, byte, 0, 0,
         ]);
     }
     seeds.push(old);

@@ -175,9 +175,9 @@ pub(crate) fn terminates() -> Vec<Vec<u8>> {
     ] {
         let head = &ulpdu[..ulpdu.len().min(70)];
         let message = Stream::terminate_for(&error, Some((head, ulpdu.len()))).unwrap();
-        let mut octets = [0; MAX_TERMINATE_HEADER];
-        let len = message.emit(&mut octets);
-        seeds.push(octets[..len].to_vec());
+        let mut bytes = [0; MAX_TERMINATE_HEADER];
+        let len = message.emit(&mut bytes);
+        seeds.push(bytes[..len].to_vec());
     }
     // In siw's layout, layer and type are swapped, and flags M, D and R are the low bits of their
     // byte.

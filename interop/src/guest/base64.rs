@@ -2,9 +2,9 @@
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-pub(super) fn encode(octets: &[u8]) -> String {
-    let mut out = String::with_capacity(octets.len().div_ceil(3) * 4);
-    for chunk in octets.chunks(3) {
+pub(super) fn encode(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
         let mut group = [0; 4];
         group[1..=chunk.len()].copy_from_slice(chunk);
         let bits = u32::from_be_bytes(group);

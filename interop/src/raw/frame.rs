@@ -49,13 +49,13 @@ impl StartupFrame {
     /// Returns the bytes of the frame. Private Data is written whole, even if PD_Length cannot
     /// express its length.
     #[must_use]
-    pub fn octets(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         let len = u16::try_from(self.private_data.len()).unwrap_or(u16::MAX);
-        let mut octets = self.key.to_vec();
-        octets.extend([self.flags, self.revision]);
-        octets.extend(len.to_be_bytes());
-        octets.extend(&self.private_data);
-        octets
+        let mut bytes = self.key.to_vec();
+        bytes.extend([self.flags, self.revision]);
+        bytes.extend(len.to_be_bytes());
+        bytes.extend(&self.private_data);
+        bytes
     }
 }
 
@@ -77,24 +77,24 @@ pub enum Crc {
 #[must_use]
 pub fn fpdu(ulpdu: &[u8], crc: Crc) -> Vec<u8> {
     let len = u16::try_from(ulpdu.len()).expect("a ULPDU has at most 65535 bytes");
-    let mut octets = len.to_be_bytes().to_vec();
-    octets.extend(ulpdu);
-    octets.resize(octets.len().next_multiple_of(4), 0);
-    octets.extend(match crc {
-        Crc::Right => crc32c(&octets),
-        Crc::Wrong => (u32::from_le_bytes(crc32c(&octets)) ^ 1).to_le_bytes(),
+    let mut bytes = len.to_be_bytes().to_vec();
+    bytes.extend(ulpdu);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(match crc {
+        Crc::Right => crc32c(&bytes),
+        Crc::Wrong => (u32::from_le_bytes(crc32c(&bytes)) ^ 1).to_le_bytes(),
         Crc::Zero => [0; 4],
     });
-    octets
+    bytes
 }
 
 /// Computes the CRC32C in its byte order on the wire. It works bit by bit, which is slow but
 /// independent of the code under test.
 #[must_use]
-pub fn crc32c(octets: &[u8]) -> [u8; 4] {
+pub fn crc32c(bytes: &[u8]) -> [u8; 4] {
     let mut crc = !0_u32;
-    for octet in octets {
-        crc ^= u32::from(*octet);
+    for byte in bytes {
+        crc ^= u32::from(*byte);
         for _ in 0..8 {
             crc = (crc >> 1) ^ if crc & 1 == 0 { 0 } else { 0x82f6_3b78 };
         }
@@ -158,12 +158,12 @@ impl Untagged {
     /// Returns the ULPDU with this header and payload.
     #[must_use]
     pub fn with(&self, payload: &[u8]) -> Vec<u8> {
-        let mut octets = vec![self.ddp, self.rdmap];
+        let mut bytes = vec![self.ddp, self.rdmap];
         for field in [self.invalidate, self.qn, self.msn, self.mo] {
-            octets.extend(field.to_be_bytes());
+            bytes.extend(field.to_be_bytes());
         }
-        octets.extend(payload);
-        octets
+        bytes.extend(payload);
+        bytes
     }
 }
 
@@ -191,11 +191,11 @@ impl Tagged {
     /// Returns the ULPDU with this header and payload.
     #[must_use]
     pub fn with(&self, payload: &[u8]) -> Vec<u8> {
-        let mut octets = vec![self.ddp, self.rdmap];
-        octets.extend(self.stag.to_be_bytes());
-        octets.extend(self.to.to_be_bytes());
-        octets.extend(payload);
-        octets
+        let mut bytes = vec![self.ddp, self.rdmap];
+        bytes.extend(self.stag.to_be_bytes());
+        bytes.extend(self.to.to_be_bytes());
+        bytes.extend(payload);
+        bytes
     }
 }
 
@@ -225,9 +225,9 @@ mod tests {
         // The CRC is that of iSCSI: RFC 3720 section B.4.
         assert_eq!(crc32c(&[0; 32]), [0xaa, 0x36, 0x91, 0x8a]);
         assert_eq!(crc32c(&[0xff; 32]), [0x43, 0xab, 0xa8, 0x62]);
-        let octets = fpdu(&Tagged::write(0x0102_0304, 5).with(&[9]), Crc::Zero);
+        let bytes = fpdu(&Tagged::write(0x0102_0304, 5).with(&[9]), Crc::Zero);
         assert_eq!(
-            octets,
+            bytes,
             [
                 0, 15, 0xc1, 0x40, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 5, 9, 0, 0, 0, 0, 0, 0, 0
             ]
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn a_startup_frame_says_its_length() {
-        let octets = StartupFrame::enhanced(REQUEST, C, 4, 1).octets();
-        assert_eq!(&octets[..16], b"MPA ID Req Frame");
-        assert_eq!(octets[16..], [0x50, 2, 0, 4, 0, 4, 0, 1]);
+        let bytes = StartupFrame::enhanced(REQUEST, C, 4, 1).bytes();
+        assert_eq!(&bytes[..16], b"MPA ID Req Frame");
+        assert_eq!(bytes[16..], [0x50, 2, 0, 4, 0, 4, 0, 1]);
     }
 }

@@ -96,8 +96,8 @@ impl RawPeer {
     ///
     /// # Errors
     /// The error of TCP.
-    pub fn send(&mut self, octets: &[u8]) -> Result<()> {
-        Ok(self.stream.write_all(octets)?)
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.stream.write_all(bytes)?)
     }
 
     /// Sends a ULPDU in an FPDU, with a CRC if CRCs are in use.
@@ -105,16 +105,16 @@ impl RawPeer {
     /// # Errors
     /// The error of TCP.
     pub fn send_ulpdu(&mut self, ulpdu: &[u8]) -> Result<()> {
-        let octets = fpdu(ulpdu, self.crc);
-        self.send(&octets)
+        let bytes = fpdu(ulpdu, self.crc);
+        self.send(&bytes)
     }
 
     fn take(&mut self, len: usize, what: &str) -> Result<Vec<u8>> {
-        let mut octets = vec![0; len];
+        let mut bytes = vec![0; len];
         self.stream
-            .read_exact(&mut octets)
+            .read_exact(&mut bytes)
             .map_err(|error| Failure::new(format!("receiving the guest's {what}: {error}")))?;
-        Ok(octets)
+        Ok(bytes)
     }
 
     /// Receives the guest's MPA Request or Reply.
@@ -134,7 +134,7 @@ impl RawPeer {
     ///
     /// # Errors
     /// They do not arrive.
-    pub fn octets(&mut self, len: usize) -> Result<Vec<u8>> {
+    pub fn bytes(&mut self, len: usize) -> Result<Vec<u8>> {
         self.take(len, "next bytes")
     }
 
@@ -151,21 +151,21 @@ impl RawPeer {
     /// # Errors
     /// The FPDU does not arrive completely, or its CRC is wrong.
     pub fn ulpdu(&mut self) -> Result<Vec<u8>> {
-        let mut octets = self.take(2, "FPDU")?;
-        let len = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
+        let mut bytes = self.take(2, "FPDU")?;
+        let len = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
         let padded = (2 + len).next_multiple_of(4);
-        octets.extend(self.take(padded - 2, "ULPDU")?);
+        bytes.extend(self.take(padded - 2, "ULPDU")?);
         let field = self.take(4, "CRC")?;
         let want = match self.crc {
             Crc::Zero => [0; 4],
-            _ => crc32c(&octets),
+            _ => crc32c(&bytes),
         };
         if field != want {
             return Err(Failure::new(format!(
-                "the CRC field of the guest's FPDU {octets:02x?} is {field:02x?}, not {want:02x?}"
+                "the CRC field of the guest's FPDU {bytes:02x?} is {field:02x?}, not {want:02x?}"
             )));
         }
-        Ok(octets[2..2 + len].to_vec())
+        Ok(bytes[2..2 + len].to_vec())
     }
 
     /// Receives a Terminate Message with QN 2, MSN 1 and MO 0, and returns its Terminate Header.
@@ -196,18 +196,18 @@ impl RawPeer {
     /// # Errors
     /// The guest does not close the connection.
     pub fn rest(&mut self) -> Result<Vec<u8>> {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let mut buffer = [0; 4096];
         loop {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Ok(octets),
-                Ok(count) => octets.extend(&buffer[..count]),
+                Ok(0) => return Ok(bytes),
+                Ok(count) => bytes.extend(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => {
-                    return Ok(octets);
+                    return Ok(bytes);
                 }
                 Err(error) => {
                     return Err(Failure::new(format!(
-                        "the guest should close the connection, but: {error}; received so far: {octets:02x?}"
+                        "the guest should close the connection, but: {error}; received so far: {bytes:02x?}"
                     )));
                 }
             }
@@ -219,12 +219,12 @@ impl RawPeer {
     /// # Errors
     /// The guest does not close the connection, or sends another byte.
     pub fn closed(&mut self) -> Result<()> {
-        let octets = self.rest()?;
-        if octets.is_empty() {
+        let bytes = self.rest()?;
+        if bytes.is_empty() {
             return Ok(());
         }
         Err(Failure::new(format!(
-            "the guest should close the connection, but sent {octets:02x?} first"
+            "the guest should close the connection, but sent {bytes:02x?} first"
         )))
     }
 }

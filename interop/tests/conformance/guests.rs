@@ -96,14 +96,14 @@ impl Drop for Guests<'_> {
 struct AgentChannel(UnixStream);
 
 impl Channel for AgentChannel {
-    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
-        self.0.write_all(octets)
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
     }
 
-    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<usize> {
+    fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<usize> {
         let timeout = timeout.max(Duration::from_millis(1));
         self.0.set_read_timeout(Some(timeout))?;
-        match self.0.read(octets) {
+        match self.0.read(bytes) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => Ok(count),
             Err(error) => match error.kind() {

@@ -88,7 +88,7 @@ fn the_pattern(rig: &mut Rig) -> Result<Outcome> {
             .command(&json!({"cmd": "peek", "mr": mr, "off": off, "len": part}))?;
         let want: String = pattern(9, at, part)
             .iter()
-            .map(|octet| format!("{octet:02x}"))
+            .map(|byte| format!("{byte:02x}"))
             .collect();
         if peek["data"] != json!(want) {
             return Err(Failure::new(format!(

@@ -108,7 +108,7 @@ pub(crate) struct Bench {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "tens of MiB at most")]
-pub(crate) fn octets(len: usize) -> u32 {
+pub(crate) fn bytes(len: usize) -> u32 {
     len as u32
 }
 
@@ -219,7 +219,7 @@ impl Bench {
     fn send_by_guest(&self, agent: &mut Agent, number: u64, op: Op, len: usize) -> Result<()> {
         let conn = self.conn;
         self.near.write_at(0, &vec![0; len + GUARD])?;
-        let sink = [self.near.sge(0, octets(len + GUARD))];
+        let sink = [self.near.sge(0, bytes(len + GUARD))];
         self.ours.qp.post_recv(&RecvWr::new(number, &sink))?;
         agent.fill(&self.far, 0, len, number)?;
         let mut post = Post::new("send", number, if_any(&self.far, len));
@@ -237,7 +237,7 @@ impl Bench {
         agent.post(conn, &post)?;
         let came = self.ours.completion(number, WcOpcode::Recv)?;
         let want = (
-            octets(len),
+            bytes(len),
             op.solicits(),
             target.as_ref().map(MemoryRegion::rkey),
         );
@@ -288,7 +288,7 @@ impl Bench {
     fn read_by_us(&self, agent: &mut Agent, number: u64, len: usize) -> Result<()> {
         self.near.write_at(0, &vec![0; len + GUARD])?;
         agent.fill(&self.far, 0, len, number)?;
-        let sink = [self.near.sge(0, octets(len))];
+        let sink = [self.near.sge(0, bytes(len))];
         let (from, rkey) = (self.far.addr, self.far.rkey);
         self.ours
             .qp
@@ -310,7 +310,7 @@ impl Bench {
     /// Fills our region with the data to send, and returns its scatter/gather list.
     fn source(&self, seed: u64, len: usize) -> Result<Vec<Sge>> {
         self.near.write_at(0, &pattern(seed, 0, len))?;
-        let list = (len > 0).then(|| self.near.sge(0, octets(len)));
+        let list = (len > 0).then(|| self.near.sge(0, bytes(len)));
         Ok(list.into_iter().collect())
     }
 

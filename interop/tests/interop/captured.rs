@@ -10,10 +10,10 @@ use uwarp_verbs::capture::{Direction, Reader};
 pub(crate) struct Memory(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Memory {
-    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.extend(octets);
-        Ok(octets.len())
+        all.extend(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -47,7 +47,7 @@ pub(crate) fn outstanding(file: Vec<u8>) -> Result<Outstanding> {
         };
         let outbound = packet.direction == Direction::Outbound;
         let stream = &mut streams[usize::from(outbound)];
-        stream.octets.extend(segment.payload);
+        stream.bytes.extend(segment.payload);
         while let Some(message) = stream.next() {
             let (count, step) = match (message, outbound) {
                 (Message::ReadRequest, true) => (&mut now.ours, 1),
@@ -82,19 +82,19 @@ enum Message {
 /// Bytes of one sender that are not analyzed yet.
 #[derive(Default)]
 struct Stream {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     started: bool,
 }
 
 impl Stream {
     fn next(&mut self) -> Option<Message> {
         if !self.started {
-            let head = self.octets.first_chunk::<20>()?;
+            let head = self.bytes.first_chunk::<20>()?;
             let len = 20 + usize::from(u16::from_be_bytes([head[18], head[19]]));
             self.take(len)?;
             self.started = true;
         }
-        let len = usize::from(u16::from_be_bytes(*self.octets.first_chunk()?));
+        let len = usize::from(u16::from_be_bytes(*self.bytes.first_chunk()?));
         let fpdu = self.take((2 + len).next_multiple_of(4) + 4)?;
         let (ddp, rdmap) = (fpdu[2], fpdu[3]);
         let (tagged, last, opcode) = (ddp & 0x80 != 0, ddp & 0x40 != 0, rdmap & 0x0f);
@@ -107,7 +107,7 @@ impl Stream {
 
     /// Takes `len` bytes if that many are available.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
-        let there = self.octets.len() >= len;
-        there.then(|| self.octets.drain(..len).collect())
+        let there = self.bytes.len() >= len;
+        there.then(|| self.bytes.drain(..len).collect())
     }
 }

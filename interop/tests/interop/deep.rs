@@ -5,7 +5,7 @@ use uwarp_interop::{pattern, sge};
 use uwarp_verbs::{QpCaps, RecvWr, RemoteBuffer, SendWr, Settings, Sge, Status, WcOpcode};
 
 use crate::Case;
-use crate::bench::{Bench, Op, octets};
+use crate::bench::{Bench, Op, bytes};
 use crate::pair::{Ours, Role, Terms};
 
 /// Maximum queue depth of siw, which is also uwarp's default maximum.
@@ -118,7 +118,7 @@ fn deep(rig: &mut Rig, role: Role, plan: Plan) -> Result<Outcome> {
     // anywhere.
     let cut = plan.burst > BATCH && rig.wire.name() == "kernel_tcp";
     // Each side has one more Send at the end, which arrives after all Writes.
-    let depth = octets(plan.ops.len() * plan.each() + 1);
+    let depth = bytes(plan.ops.len() * plan.each() + 1);
     let terms = Terms {
         caps: QpCaps::default().max_send_wr(depth).max_recv_wr(depth),
         qp_params: QpParams {
@@ -190,7 +190,7 @@ fn receive(agent: &mut Agent, bench: &Bench, plan: Plan, sends: bool) -> Result<
 
 /// Returns the scatter/gather list of one message.
 fn place(bench: &Bench, at: usize) -> [Sge; 1] {
-    [bench.near.sge(at as u64, octets(LEN))]
+    [bench.near.sge(at as u64, bytes(LEN))]
 }
 
 fn post_by_guest(agent: &mut Agent, bench: &Bench, plan: Plan) -> Result<()> {

@@ -9,7 +9,7 @@ use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_verbs::{Device, Peer, QpCaps, RemoteBuffer, SendWr, Settings, Sge, WcOpcode};
 
 use crate::Case;
-use crate::bench::{Bench, octets};
+use crate::bench::{Bench, bytes};
 use crate::captured::{Memory, Outstanding, outstanding};
 use crate::errors::same;
 use crate::pair::{Ours, Role, Terms};
@@ -211,7 +211,7 @@ fn read_both_ways(rig: &mut Rig, bench: &Bench, by_us: usize, by_guest: usize) -
     (reads.count, reads.stride, reads.rstride) = (by_guest as u64, stride, stride);
     agent.post(bench.conn, &reads)?;
     let sinks: Vec<[Sge; 1]> = (0..by_us)
-        .map(|number| [near.sge((half + number * LEN) as u64, octets(LEN))])
+        .map(|number| [near.sge((half + number * LEN) as u64, bytes(LEN))])
         .collect();
     let reads: Vec<SendWr<'_>> = (2000..)
         .zip(&sinks)

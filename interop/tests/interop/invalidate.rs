@@ -12,7 +12,7 @@ use uwarp_verbs::{
 };
 
 use crate::Case;
-use crate::bench::{Bench, GUARD, octets};
+use crate::bench::{Bench, GUARD, bytes};
 use crate::errors::{end, same, says};
 use crate::pair::{Role, Terms};
 use crate::transfers::sent;
@@ -151,12 +151,12 @@ impl Lent {
     }
 
     fn content(&self) -> Result<Vec<u8>> {
-        let mut octets = vec![0; GUARD];
+        let mut bytes = vec![0; GUARD];
         match self {
-            Lent::Fast(region) => region.read_at(0, &mut octets)?,
-            Lent::Window(_, region) => region.read_at(0, &mut octets)?,
+            Lent::Fast(region) => region.read_at(0, &mut bytes)?,
+            Lent::Window(_, region) => region.read_at(0, &mut bytes)?,
         }
-        Ok(octets)
+        Ok(bytes)
     }
 }
 
@@ -232,7 +232,7 @@ fn read_of_the_dead(rig: &mut Rig) -> Result<Outcome> {
         let bench = Bench::open(rig, Role::GuestServes, &Terms::default(), GUARD)?;
         let agent = &mut rig.agent;
         let region = invalidated(agent, &bench, se)?;
-        let sink = [bench.near.sge(0, octets(GUARD))];
+        let sink = [bench.near.sge(0, bytes(GUARD))];
         let read = SendWr::read(12, &sink, RemoteBuffer::at(region.addr, region.rkey));
         bench.ours.qp.post_send(&read)?;
         bench.ended("Terminate 0/1/00", |reason| match reason {

@@ -8,7 +8,7 @@ use uwarp_verbs::{
 };
 
 use crate::Case;
-use crate::bench::octets;
+use crate::bench::bytes;
 use crate::door::Door;
 use crate::pair::{Ours, Role, Terms};
 use crate::setup::case;
@@ -71,7 +71,7 @@ fn exchange(
 ) -> Result<()> {
     let seed = number as u64;
     let (to_guest, to_us) = (pattern(seed, 0, SMALL), pattern(seed, 1000, SMALL));
-    let sink = [near.sge(0, octets(SMALL))];
+    let sink = [near.sge(0, bytes(SMALL))];
     ours.qp.post_recv(&RecvWr::new(1, &sink))?;
     agent.recv(conn, 2, &sge(far, 0, SMALL), 1, 0)?;
     // The second half of the region is the guest's source.
@@ -145,7 +145,7 @@ fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let mut ours = Ours::new(rig, &terms)?;
     // The CQ has room for the completions of all QPs.
     let depth = terms.caps.max_send_wr + terms.caps.max_recv_wr;
-    ours.cq = ours.device.create_cq(depth * octets(AT_ONCE))?;
+    ours.cq = ours.device.create_cq(depth * bytes(AT_ONCE))?;
     let door = Door::open(rig, &ours, role, QpParams::default())?;
     let half = ROUNDS * CHUNK;
     let mut lanes = Vec::new();
@@ -232,7 +232,7 @@ impl Lane {
         let half = ROUNDS * CHUNK;
         for round in (1..ROUNDS).step_by(2) {
             let at = half + round * CHUNK;
-            let sink = [self.near.sge(at as u64, octets(CHUNK))];
+            let sink = [self.near.sge(at as u64, bytes(CHUNK))];
             self.ours.qp.post_recv(&RecvWr::new(round as u64, &sink))?;
             agent.recv(self.conn, round as u64, &sge(&self.far, at, CHUNK), 1, 0)?;
         }
@@ -244,7 +244,7 @@ impl Lane {
         let (half, at) = (ROUNDS * CHUNK, round * CHUNK);
         let to = (half + at) as u64;
         let (far, near) = (&self.far, &self.near);
-        let source = [near.sge(at as u64, octets(CHUNK))];
+        let source = [near.sge(at as u64, bytes(CHUNK))];
         let id = 100 + round as u64;
         let theirs = sge(far, at, CHUNK);
         if round.is_multiple_of(2) {

@@ -5,7 +5,7 @@ use uwarp_interop::{Failure, Outcome, Post, Result, Rig, pattern, sge};
 use uwarp_verbs::{RecvWr, RemoteBuffer, SendWr, Status, WcOpcode};
 
 use crate::Case;
-use crate::bench::{Bench, GUARD, octets};
+use crate::bench::{Bench, GUARD, bytes};
 use crate::pair::{Role, Terms};
 use crate::transfers::{STAG_0, case, sent};
 
@@ -69,7 +69,7 @@ fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let agent = &mut rig.agent;
     agent.fill(&bench.far, 0, 2 * PAGE, 9)?;
     let read = |off: usize| -> Result<Vec<u8>> {
-        let sink = [bench.near.sge(0, octets(LEN))];
+        let sink = [bench.near.sge(0, bytes(LEN))];
         let (from, rkey) = (bench.far.addr + off as u64, bench.far.rkey);
         bench
             .ours

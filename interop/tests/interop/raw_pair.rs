@@ -81,22 +81,22 @@ fn post_receives(rig: &mut Rig, conn: Conn, inbox: &Region, lens: &[usize]) -> R
     Ok(())
 }
 
-/// Connects the raw peer to the guest and sends `octets`. Waits for the guest's event of a
+/// Connects the raw peer to the guest and sends `bytes`. Waits for the guest's event of a
 /// connection request.
-pub(crate) fn request(rig: &mut Rig, octets: &[u8]) -> Result<(RawPeer, Event)> {
-    let (peer, listener) = knock(rig, octets)?;
+pub(crate) fn request(rig: &mut Rig, bytes: &[u8]) -> Result<(RawPeer, Event)> {
+    let (peer, listener) = knock(rig, bytes)?;
     let event = rig.agent.request(listener)?;
     Ok((peer, event))
 }
 
-/// Connects the raw peer to a new listener of the guest and sends `octets`. Does not wait for an
+/// Connects the raw peer to a new listener of the guest and sends `bytes`. Does not wait for an
 /// event.
-pub(crate) fn knock(rig: &mut Rig, octets: &[u8]) -> Result<(RawPeer, uwarp_interop::ListenerNum)> {
+pub(crate) fn knock(rig: &mut Rig, bytes: &[u8]) -> Result<(RawPeer, uwarp_interop::ListenerNum)> {
     let port = rig.guest_port();
     let listener = rig.agent.listen(port, &Listen::default())?;
     let mut peer = RawPeer::connect(rig.wire.guest_addr(port))?;
     // All bytes are sent at once, because siw does not handle a Request in many pieces (Q9).
-    peer.send(octets)?;
+    peer.send(bytes)?;
     Ok((peer, listener))
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn guest_serves(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
     let (ird, ord) = terms.depths;
     let frame = StartupFrame::enhanced(REQUEST, terms.flags(), ird, ord);
     let regions = regions(rig)?;
-    let (mut peer, event) = request(rig, &frame.octets())?;
+    let (mut peer, event) = request(rig, &frame.bytes())?;
     let conn = event.conn;
     post_receives(rig, conn, &regions.inbox, &terms.receives)?;
     rig.agent.accept(conn, &terms.answer)?;
@@ -137,7 +137,7 @@ pub(crate) fn guest_connects(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
     post_receives(rig, conn, &regions.inbox, &terms.receives)?;
     let (ird, ord) = terms.depths;
     let reply = StartupFrame::enhanced(REPLY, terms.flags(), ird, ord);
-    peer.send(&reply.octets())?;
+    peer.send(&reply.bytes())?;
     rig.agent.event(conn, "established")?;
     if terms.crc {
         peer.use_crc();

@@ -16,7 +16,7 @@ use uwarp_verbs::{
 };
 
 use crate::Case;
-use crate::bench::octets;
+use crate::bench::bytes;
 use crate::door::Door;
 use crate::errors::{same, theirs};
 use crate::many::part;
@@ -91,13 +91,13 @@ impl Lanes {
     fn open(rig: &mut Rig, role: Role, ends: Ends, hold: Option<OnNoReceive>) -> Result<Lanes> {
         let terms = Terms::default();
         let mut ours = Ours::new(rig, &terms)?;
-        ours.cq = ours.device.create_cq(octets(4 * ALL))?;
+        ours.cq = ours.device.create_cq(bytes(4 * ALL))?;
         let near = ours.region(
             2 * SINKS,
             Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
         )?;
         let far = rig.agent.reg(2 * SINKS, "lw,rw,rr")?;
-        let attr = SrqAttr::default().max_wr(octets(ALL));
+        let attr = SrqAttr::default().max_wr(bytes(ALL));
         let our_srq = if ends.us {
             Some(ours.pd.create_srq(attr)?)
         } else {
@@ -109,7 +109,7 @@ impl Lanes {
             None
         };
         let qp_params = QpParams {
-            recv_wr: octets(ALL),
+            recv_wr: bytes(ALL),
             srq: their_srq,
             ..QpParams::default()
         };
@@ -152,7 +152,7 @@ impl Lanes {
     fn receive(&self, slots: std::ops::Range<usize>) -> Result<()> {
         let sinks: Vec<[Sge; 1]> = slots
             .clone()
-            .map(|slot| [self.near.sge((SINKS + slot * LEN) as u64, octets(LEN))])
+            .map(|slot| [self.near.sge((SINKS + slot * LEN) as u64, bytes(LEN))])
             .collect();
         let receives: Vec<RecvWr<'_>> = slots
             .zip(&sinks)

@@ -6,7 +6,7 @@ use uwarp_verbs::{EndReason, RecvWr, RemoteBuffer, SendWr, Settings, Sge, WcOpco
 use serde_json::json;
 
 use crate::Case;
-use crate::bench::{Bench, By, GUARD, Op, octets};
+use crate::bench::{Bench, By, GUARD, Op, bytes};
 use crate::pair::{Role, Terms};
 
 /// Sizes of a message: none and one byte, around siw's inline frames, around the payload of one
@@ -215,7 +215,7 @@ fn scatter_gather(rig: &mut Rig, role: Role, by: By) -> Result<Outcome> {
     let agent = &mut rig.agent;
     let (conn, far, near) = (bench.conn, &bench.far, &bench.near);
     let list = |pieces: &[(usize, usize)]| -> Vec<Sge> {
-        let element = |(off, len): &(usize, usize)| near.sge(*off as u64, octets(*len));
+        let element = |(off, len): &(usize, usize)| near.sge(*off as u64, bytes(*len));
         pieces.iter().map(element).collect()
     };
     let qp = &bench.ours.qp;
@@ -329,7 +329,7 @@ fn many_reads(rig: &mut Rig, role: Role, readers: &[By]) -> Result<Outcome> {
     }
     if readers.contains(&By::Us) {
         let sinks: Vec<[Sge; 1]> = (0..READS)
-            .map(|number| [near.sge((half + number * READ_LEN) as u64, octets(READ_LEN))])
+            .map(|number| [near.sge((half + number * READ_LEN) as u64, bytes(READ_LEN))])
             .collect();
         let reads: Vec<SendWr<'_>> = (2000..)
             .zip(&sinks)

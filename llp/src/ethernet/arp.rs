@@ -223,8 +223,8 @@ fn write_arp(
         target_hardware_addr: EthernetAddress(target_mac),
         target_protocol_addr: target,
     };
-    let octets = packet.resize(message.buffer_len());
-    message.emit(&mut ArpPacket::new_unchecked(octets));
+    let bytes = packet.resize(message.buffer_len());
+    message.emit(&mut ArpPacket::new_unchecked(bytes));
 }
 
 fn write_ndp(message: NdiscRepr<'_>, source: Ipv6Addr, destination: Ipv6Addr, packet: &mut Packet) {
@@ -236,13 +236,13 @@ fn write_ndp(message: NdiscRepr<'_>, source: Ipv6Addr, destination: Ipv6Addr, pa
         payload_len: icmp.buffer_len(),
         hop_limit: MAX_HOP_LIMIT,
     };
-    let octets = packet.resize(ip.buffer_len() + icmp.buffer_len());
-    octets.fill(0);
-    ip.emit(&mut Ipv6Packet::new_unchecked(&mut *octets));
+    let bytes = packet.resize(ip.buffer_len() + icmp.buffer_len());
+    bytes.fill(0);
+    ip.emit(&mut Ipv6Packet::new_unchecked(&mut *bytes));
     icmp.emit(
         &source,
         &destination,
-        &mut Icmpv6Packet::new_unchecked(&mut octets[ip.buffer_len()..]),
+        &mut Icmpv6Packet::new_unchecked(&mut bytes[ip.buffer_len()..]),
         &ChecksumCapabilities::default(),
     );
 }
@@ -257,8 +257,8 @@ mod tests {
     fn read(header: &[u8; HEADER], packet: &Packet) -> (Mac, Message) {
         let (to, _, kind) = frame::parse(header);
         let message = match kind {
-            Some(EtherType::Arp) => parse_arp(packet.octets()),
-            _ => parse_ndp(packet.octets()),
+            Some(EtherType::Arp) => parse_arp(packet.bytes()),
+            _ => parse_ndp(packet.bytes()),
         };
         (to, message.unwrap())
     }
@@ -305,11 +305,11 @@ mod tests {
         let own = IpAddr::V6("2001:db8::1".parse().unwrap());
         let mut packet = Packet::new(0);
         write_answer(own, MAC, None, &mut packet);
-        assert!(parse_ndp(packet.octets()).is_some());
-        let mut forwarded = packet.octets().to_vec();
+        assert!(parse_ndp(packet.bytes()).is_some());
+        let mut forwarded = packet.bytes().to_vec();
         forwarded[7] = 254;
         assert!(parse_ndp(&forwarded).is_none());
-        let mut damaged = packet.octets().to_vec();
+        let mut damaged = packet.bytes().to_vec();
         damaged[60] ^= 1;
         assert!(parse_ndp(&damaged).is_none());
     }

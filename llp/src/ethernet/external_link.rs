@@ -171,8 +171,8 @@ mod tests {
             }
         };
         assert!(client.connect_progress().unwrap());
-        let octets = [7; 2000];
-        let pieces = [Piece::from(&octets[..])];
+        let bytes = [7; 2000];
+        let pieces = [Piece::from(&bytes[..])];
         assert_eq!(client.try_send(&pieces, SendHints::NONE).unwrap(), 2000);
         carry(&from_a, &b);
         let mut got = [0; 2000];

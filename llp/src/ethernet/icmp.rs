@@ -142,8 +142,8 @@ fn quote_v6(packet: &[u8]) -> Option<Quote> {
         return None;
     }
     let addr = |at: usize| {
-        let octets: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
-        Some(IpAddr::V6(Ipv6Addr::from(octets)))
+        let bytes: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
+        Some(IpAddr::V6(Ipv6Addr::from(bytes)))
     };
     quote((addr(8)?, addr(24)?), packet.get(IPV6_HEADER..)?)
 }
@@ -158,13 +158,13 @@ fn quote((source, destination): (IpAddr, IpAddr), tcp: &[u8]) -> Option<Quote> {
     })
 }
 
-fn word(octets: &[u8], at: usize) -> Option<u16> {
-    let two: [u8; 2] = octets.get(at..at + 2)?.try_into().ok()?;
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    let two: [u8; 2] = bytes.get(at..at + 2)?.try_into().ok()?;
     Some(u16::from_be_bytes(two))
 }
 
-fn double_word(octets: &[u8], at: usize) -> Option<u32> {
-    let four: [u8; 4] = octets.get(at..at + 4)?.try_into().ok()?;
+fn double_word(bytes: &[u8], at: usize) -> Option<u32> {
+    let four: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
     Some(u32::from_be_bytes(four))
 }
 

@@ -265,7 +265,7 @@ impl Shared {
         if let Some(tap) = &self.tap {
             // The record shows complete checksums, as on a cable, but segments before they are cut.
             packet.complete();
-            tap.packet(Direction::Outbound, &[header, packet.octets()]);
+            tap.packet(Direction::Outbound, &[header, packet.bytes()]);
         }
         self.pool.give_one(packet);
     }
@@ -361,12 +361,12 @@ impl Shared {
 fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         4 => {
-            let octets: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
-            Some(IpAddr::V4(Ipv4Addr::from(octets)))
+            let bytes: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+            Some(IpAddr::V4(Ipv4Addr::from(bytes)))
         }
         _ => {
-            let octets: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
-            Some(IpAddr::V6(Ipv6Addr::from(octets)))
+            let bytes: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
+            Some(IpAddr::V6(Ipv6Addr::from(bytes)))
         }
     }
 }
@@ -405,11 +405,11 @@ impl Link for EthernetLink {
         if self.shared.offloads {
             offload::begin(&mut packet);
         }
-        if let (Some(own), Some(end)) = (&route.own, icmp::end_of_segment(packet.octets())) {
+        if let (Some(own), Some(end)) = (&route.own, icmp::end_of_segment(packet.bytes())) {
             own.note_sent(end);
         }
         if route.hop.is_none() {
-            let to = destination(packet.octets());
+            let to = destination(packet.bytes());
             route.hop = to.and_then(|to| self.shared.addresses.next_hop(to));
         }
         match route.hop {

@@ -20,11 +20,11 @@ const TCP: u16 = 6;
 /// checksum of the IP header, which the wire does not compute. Sets TCP's checksum to the sum of
 /// the pseudo-header (RFC 9293 section 3.1).
 pub(super) fn begin(packet: &mut Packet) {
-    let octets = packet.octets_mut();
-    let len = octets.len();
-    let (start, addresses) = match octets.first().map(|octet| octet >> 4) {
+    let bytes = packet.bytes_mut();
+    let len = bytes.len();
+    let (start, addresses) = match bytes.first().map(|byte| byte >> 4) {
         Some(4) => {
-            let Some(header) = octets.first_chunk_mut::<IPV4_HEADER>() else {
+            let Some(header) = bytes.first_chunk_mut::<IPV4_HEADER>() else {
                 return;
             };
             header[IPV4_CHECKSUM..][..2].fill(0);
@@ -34,7 +34,7 @@ pub(super) fn begin(packet: &mut Packet) {
         }
         _ => (IPV6_HEADER, IPV6_ADDRESSES),
     };
-    let Some((ip, tcp)) = octets.split_at_mut_checked(start) else {
+    let Some((ip, tcp)) = bytes.split_at_mut_checked(start) else {
         return;
     };
     let at = usize::from(TCP_CHECKSUM);
@@ -118,9 +118,9 @@ mod tests {
         };
         let ip = IpRepr::new(addr(1), addr(2), IpProtocol::Tcp, tcp.buffer_len(), 64);
         let mut packet = Packet::new(0);
-        let octets = packet.resize(ip.buffer_len());
-        ip.emit(&mut *octets, checksums);
-        let mut view = TcpPacket::new_unchecked(&mut octets[ip.header_len()..]);
+        let bytes = packet.resize(ip.buffer_len());
+        ip.emit(&mut *bytes, checksums);
+        let mut view = TcpPacket::new_unchecked(&mut bytes[ip.header_len()..]);
         tcp.emit(&mut view, &addr(1), &addr(2), checksums);
         packet
     }
@@ -133,17 +133,17 @@ mod tests {
                 let mut begun = packet(data, v6, &ChecksumCapabilities::ignored());
                 begin(&mut begun);
                 begun.complete();
-                assert_eq!(begun.octets(), whole.octets(), "{v6} {data}");
+                assert_eq!(begun.bytes(), whole.bytes(), "{v6} {data}");
             }
         }
     }
 
     #[test]
-    fn octets_that_are_no_packet_are_left_alone() {
+    fn bytes_that_are_no_packet_are_left_alone() {
         let whole = packet(0, false, &ChecksumCapabilities::ignored());
         for end in 0..38 {
             let mut cut = Packet::new(0);
-            cut.resize(end).copy_from_slice(&whole.octets()[..end]);
+            cut.resize(end).copy_from_slice(&whole.bytes()[..end]);
             begin(&mut cut);
             assert_eq!(cut.left.sums, Sums::Complete, "{end}");
         }
@@ -153,9 +153,9 @@ mod tests {
     fn a_segment_with_any_bit_flipped_is_not_intact() {
         for v6 in [false, true] {
             let packet = packet(5, v6, &ChecksumCapabilities::default());
-            let key = Segment::parse(packet.octets()).unwrap().key;
+            let key = Segment::parse(packet.bytes()).unwrap().key;
             let way = (key.remote.ip(), key.local.ip());
-            let mut tcp = packet.octets()[if v6 { 40 } else { 20 }..].to_vec();
+            let mut tcp = packet.bytes()[if v6 { 40 } else { 20 }..].to_vec();
             assert!(is_intact(&tcp, way));
             for bit in 0..tcp.len() * 8 {
                 tcp[bit / 8] ^= 1 << (bit % 8);

@@ -60,7 +60,7 @@ impl OutQueue {
         header: &[u8; HEADER],
         packet: Packet,
     ) -> Result<Sent, LlpError> {
-        if !self.is_busy() && wire.send_with(header, packet.octets(), packet.left)? {
+        if !self.is_busy() && wire.send_with(header, packet.bytes(), packet.left)? {
             return Ok(Sent::Done(packet));
         }
         Ok(match self.push(*header, packet) {
@@ -119,7 +119,7 @@ impl OutQueue {
         while let Some((header, packet)) = state.frames.pop_front() {
             self.count(&state);
             drop(state);
-            let taken = wire.send_with(&header, packet.octets(), packet.left);
+            let taken = wire.send_with(&header, packet.bytes(), packet.left);
             if taken.is_ok_and(|taken| taken) {
                 sent(&header, packet);
                 state = self.state.lock();
@@ -170,7 +170,7 @@ mod tests {
         let mut packet = Packet::new(1);
         match wire.recv(&mut [0; HEADER], &mut packet).unwrap() {
             Received::Nothing => None,
-            _ => Some(packet.octets()[0]),
+            _ => Some(packet.bytes()[0]),
         }
     }
 

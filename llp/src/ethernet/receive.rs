@@ -21,7 +21,7 @@ use crate::wire::{HEADER, Received};
 const TURN: usize = 64;
 /// Number of bytes after which one call stops. If a call received a whole window of long packets,
 /// later packets would evict the first ones from the processor's cache before the owner reads them.
-const TURN_OCTETS: usize = 64 << 10;
+const TURN_BYTES: usize = 64 << 10;
 /// Maximum number of echo requests answered per second.
 const ECHOES: u32 = 1000;
 /// Maximum number of echo requests answered at once after a pause.
@@ -54,8 +54,8 @@ impl Receiver {
     /// Takes a buffer that is large enough for the usual longest frame of the wire.
     fn take(&mut self, shared: &Shared) -> Packet {
         let mut packet = self.next.take().unwrap_or_else(|| {
-            let octets = shared.wire.longest(shared.mtu);
-            self.spares.take_for(octets, &shared.pool)
+            let bytes = shared.wire.longest(shared.mtu);
+            self.spares.take_for(bytes, &shared.pool)
         });
         packet.left.sums = Sums::Complete;
         packet
@@ -64,12 +64,12 @@ impl Receiver {
     /// Copies a packet into a smaller buffer if one is large enough, because the packet may wait
     /// long in an inbox. This limits the memory that a peer can occupy.
     fn fit(&mut self, packet: Packet, shared: &Shared) -> Packet {
-        let octets = packet.octets();
-        if octets.len() > COPIED || !shared.pool.has_smaller(&packet) {
+        let bytes = packet.bytes();
+        if bytes.len() > COPIED || !shared.pool.has_smaller(&packet) {
             return packet;
         }
-        let mut copy = self.spares.take_for(octets.len(), &shared.pool);
-        copy.resize(octets.len()).copy_from_slice(octets);
+        let mut copy = self.spares.take_for(bytes.len(), &shared.pool);
+        copy.resize(bytes.len()).copy_from_slice(bytes);
         copy.left = packet.left;
         self.next = Some(packet);
         copy
@@ -136,8 +136,8 @@ impl Shared {
         }
         let mut receiver = self.receiver.try_lock()?;
         let mut header = [0; HEADER];
-        let (mut count, mut octets) = (0, 0);
-        while count < TURN && octets < TURN_OCTETS {
+        let (mut count, mut bytes) = (0, 0);
+        while count < TURN && bytes < TURN_BYTES {
             let mut packet = receiver.take(self);
             match self.wire.recv(&mut header, &mut packet) {
                 Ok(Received::Nothing) => {
@@ -145,7 +145,7 @@ impl Shared {
                     return Some(count);
                 }
                 Ok(Received::Frame) => {
-                    octets += packet.octets().len() + HEADER;
+                    bytes += packet.bytes().len() + HEADER;
                     let packet = receiver.fit(packet, self);
                     self.frame(&mut receiver, stack, &header, packet);
                 }
@@ -167,12 +167,12 @@ impl Shared {
     }
 
     /// Processes one frame from the carrier. Drops the frame if another one is being processed.
-    pub(super) fn deliver(&self, stack: &Stack, header: &[u8; HEADER], octets: &[u8]) {
+    pub(super) fn deliver(&self, stack: &Stack, header: &[u8; HEADER], bytes: &[u8]) {
         let Some(mut receiver) = self.receiver.try_lock() else {
             return;
         };
         let mut packet = receiver.take(self);
-        packet.resize(octets.len()).copy_from_slice(octets);
+        packet.resize(bytes.len()).copy_from_slice(bytes);
         self.frame(&mut receiver, stack, header, packet);
     }
 
@@ -191,7 +191,7 @@ impl Shared {
             packet.complete();
         }
         if let Some(tap) = &self.tap {
-            tap.packet(Direction::Inbound, &[header, packet.octets()]);
+            tap.packet(Direction::Inbound, &[header, packet.bytes()]);
         }
         match self.sort(receiver, stack, header, &mut packet) {
             Ok(Verdict::Tcp) => match &self.faults {
@@ -234,7 +234,7 @@ impl Shared {
         match kind {
             None => Err(Drop::NotForUs),
             Some(EtherType::Arp) => {
-                let message = arp::parse_arp(packet.octets()).ok_or(Drop::Malformed)?;
+                let message = arp::parse_arp(packet.bytes()).ok_or(Drop::Malformed)?;
                 self.neighbour(message);
                 Ok(Verdict::Seen)
             }
@@ -250,7 +250,7 @@ impl Shared {
         packet: &mut Packet,
         to_us: bool,
     ) -> Result<Verdict, Drop> {
-        let ip = Ipv4Packet::new_checked(packet.octets()).map_err(|_| Drop::Malformed)?;
+        let ip = Ipv4Packet::new_checked(packet.bytes()).map_err(|_| Drop::Malformed)?;
         if ip.version() != 4 || !ip.verify_checksum() {
             return Err(Drop::Malformed);
         }
@@ -275,11 +275,11 @@ impl Shared {
         }
         // Bytes after the end of the packet are padding of the frame.
         let len = usize::from(ip.total_len());
-        let octets = packet.resize(len);
+        let bytes = packet.resize(len);
         if protocol == IpProtocol::Tcp {
             return Ok(Verdict::Tcp);
         }
-        self.echo(receiver, from, octets, icmp::answer_echo_v4)
+        self.echo(receiver, from, bytes, icmp::answer_echo_v4)
     }
 
     fn ipv6(
@@ -289,7 +289,7 @@ impl Shared {
         packet: &mut Packet,
         to_us: bool,
     ) -> Result<Verdict, Drop> {
-        let ip = Ipv6Packet::new_checked(packet.octets()).map_err(|_| Drop::Malformed)?;
+        let ip = Ipv6Packet::new_checked(packet.bytes()).map_err(|_| Drop::Malformed)?;
         if ip.version() != 6 {
             return Err(Drop::Malformed);
         }
@@ -304,7 +304,7 @@ impl Shared {
             let message = Icmpv6Packet::new_checked(ip.payload()).map_err(|_| Drop::Malformed)?;
             if message.msg_type().is_ndisc() {
                 // Router advertisements are ignored, because the settings name the routers.
-                if let Some(message) = arp::parse_ndp(packet.octets()) {
+                if let Some(message) = arp::parse_ndp(packet.bytes()) {
                     self.neighbour(message);
                 }
                 return Ok(Verdict::Seen);
@@ -325,11 +325,11 @@ impl Shared {
             IpProtocol::Ipv6Frag => return Err(Drop::Fragment),
             _ => return Err(Drop::NotForUs),
         }
-        let octets = packet.resize(len);
+        let bytes = packet.resize(len);
         if protocol == IpProtocol::Tcp {
             return Ok(Verdict::Tcp);
         }
-        self.echo(receiver, from, octets, icmp::answer_echo_v6)
+        self.echo(receiver, from, bytes, icmp::answer_echo_v6)
     }
 
     /// Rejects source addresses that no single other host can have, and own addresses.
@@ -345,11 +345,11 @@ impl Shared {
         &self,
         receiver: &mut Receiver,
         from: IpAddr,
-        octets: &mut [u8],
+        bytes: &mut [u8],
         answer: impl Fn(&mut [u8]) -> bool,
     ) -> Result<Verdict, Drop> {
         let hop = self.addresses.next_hop(from).ok_or(Drop::NotForUs)?;
-        if octets.len() > self.mtu || !answer(octets) {
+        if bytes.len() > self.mtu || !answer(bytes) {
             return Err(Drop::NotForUs);
         }
         if !receiver.echoes.take(self.clock.now()) {
@@ -446,13 +446,13 @@ impl Shared {
     fn frame_of_kernel(&self, stack: &Stack, header: &[u8; HEADER], packet: &Packet) {
         let (_, _, kind) = frame::parse(header);
         if kind == Some(EtherType::Arp) {
-            let sender = arp::parse_arp(packet.octets()).and_then(|message| message.sender);
+            let sender = arp::parse_arp(packet.bytes()).and_then(|message| message.sender);
             if let Some((addr, _)) = sender.filter(|(addr, _)| self.addresses.has(*addr)) {
                 self.conflict(LlpError::KernelHasAddress { addr });
             }
             return;
         }
-        let reset = Segment::parse(packet.octets()).filter(|segment| segment.rst);
+        let reset = Segment::parse(packet.bytes()).filter(|segment| segment.rst);
         // The key of a segment is from the receiver's point of view, so `remote` is the sender of
         // the reset.
         let Some(key) = reset.map(|segment| segment.key) else {
@@ -464,7 +464,7 @@ impl Shared {
         }
         if let Some(tap) = &self.tap {
             let comment = "sent by the kernel of this host";
-            tap.packet_with_comment(Direction::Outbound, comment, &[header, packet.octets()]);
+            tap.packet_with_comment(Direction::Outbound, comment, &[header, packet.bytes()]);
         }
         let error = LlpError::KernelHasAddress { addr: own.ip() };
         self.conflict(error);
@@ -477,10 +477,10 @@ impl Shared {
     /// Verifies the checksum of a received TCP segment where smoltcp does not, or not early enough:
     /// on a link with offload for all segments, otherwise for SYNs, which create state on this
     /// host.
-    fn check_tcp(&self, octets: &[u8], way: (IpAddr, IpAddr), sums: Sums) -> Result<(), Drop> {
-        let tcp = TcpPacket::new_checked(octets).map_err(|_| Drop::Malformed)?;
+    fn check_tcp(&self, bytes: &[u8], way: (IpAddr, IpAddr), sums: Sums) -> Result<(), Drop> {
+        let tcp = TcpPacket::new_checked(bytes).map_err(|_| Drop::Malformed)?;
         let looks = (self.offloads || tcp.syn()) && !offload::is_verified(sums);
-        if looks && !offload::is_intact(octets, way) {
+        if looks && !offload::is_intact(bytes, way) {
             return Err(Drop::Malformed);
         }
         Ok(())

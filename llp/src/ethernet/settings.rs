@@ -156,7 +156,7 @@ impl LinkSettings {
             receive_buffer: self.receive_buffer,
             send_buffer: self.send_buffer,
             inbox: self.inbox,
-            inbox_octets: self.receive_buffer.max(LEAST_INBOX).saturating_mul(INBOX),
+            inbox_bytes: self.receive_buffer.max(LEAST_INBOX).saturating_mul(INBOX),
             congestion: self.congestion,
             early_recovery: self.early_recovery && !offloads,
             checksums: !offloads,

@@ -48,12 +48,12 @@ fn of(interface: &str, what: &str) -> Option<String> {
 
 /// Parses a MAC address. The all-zero address of the loopback interface gives `None`.
 fn mac(text: &str) -> Option<[u8; 6]> {
-    let mut octets = [0; 6];
+    let mut bytes = [0; 6];
     let mut parts = text.split(':');
-    for octet in &mut octets {
-        *octet = u8::from_str_radix(parts.next()?, 16).ok()?;
+    for byte in &mut bytes {
+        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
     }
-    (parts.next().is_none() && octets != [0; 6]).then_some(octets)
+    (parts.next().is_none() && bytes != [0; 6]).then_some(bytes)
 }
 
 #[cfg(test)]
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_six_octets_that_are_not_all_zero_are_a_mac_address() {
+    fn only_six_bytes_that_are_not_all_zero_are_a_mac_address() {
         assert_eq!(mac("02:00:00:00:00:1f"), Some([2, 0, 0, 0, 0, 0x1f]));
         for none in [
             "00:00:00:00:00:00",

@@ -105,8 +105,8 @@ impl LoopbackWindow {
 
     /// Counts received bytes, and checks the window after [`INTERVAL`] bytes.
     #[inline]
-    pub(super) fn received(&mut self, socket: &Socket, octets: usize) {
-        match self.left.checked_sub(octets as u64) {
+    pub(super) fn received(&mut self, socket: &Socket, bytes: usize) {
+        match self.left.checked_sub(bytes as u64) {
             Some(left) => self.left = left,
             None => self.look(socket, Instant::now()),
         }
@@ -114,8 +114,8 @@ impl LoopbackWindow {
 
     /// Frees the window if the bytes sent in one call are long enough to be an answer.
     #[inline]
-    pub(super) fn sent(&mut self, socket: &Socket, octets: usize) {
-        if octets >= ANSWER {
+    pub(super) fn sent(&mut self, socket: &Socket, bytes: usize) {
+        if bytes >= ANSWER {
             self.turns(socket);
         }
     }
@@ -194,19 +194,19 @@ mod tests {
     use super::*;
     use crate::{Llp, Network as _, Piece, Recv, SendHints};
 
-    /// Transfers `octets` bytes from one end to the other.
-    fn pass(from: &mut dyn Llp, to: &mut dyn Llp, octets: u64) {
-        let octets = usize::try_from(octets).unwrap();
+    /// Transfers `bytes` bytes from one end to the other.
+    fn pass(from: &mut dyn Llp, to: &mut dyn Llp, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap();
         let (source, mut sink) = (vec![7; 1 << 20], vec![0; 1 << 20]);
         let (mut sent, mut received) = (0, 0);
         let began = Instant::now();
-        while received < octets {
+        while received < bytes {
             assert!(
                 began.elapsed() < Duration::from_secs(300),
                 "hangs at {received}"
             );
-            if sent < octets {
-                let some = &source[..source.len().min(octets - sent)];
+            if sent < bytes {
+                let some = &source[..source.len().min(bytes - sent)];
                 sent += from
                     .try_send(&[Piece::from(some)], SendHints::NONE)
                     .unwrap();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_free_again_when_octets_are_late_and_after_an_answer() {
+    fn the_window_is_free_again_when_bytes_are_late_and_after_an_answer() {
         let [mut from, mut to] = connection();
         let (mut window, began) = bounded(&mut *from, &mut *to);
         let fd = to.fd();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_octets_of_a_connection_are_counted_until_it_is_time_for_a_look() {
+    fn the_bytes_of_a_connection_are_counted_until_it_is_time_for_a_look() {
         let [client, server] = connection();
         let fd = server.fd();
         let socket = &socket2::SockRef::from(&fd);

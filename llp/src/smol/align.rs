@@ -88,10 +88,10 @@ pub(crate) struct Aligner {
 }
 
 impl<'a> Offer<'a> {
-    pub(crate) fn new(octets: usize, hints: SendHints<'a>) -> Self {
+    pub(crate) fn new(bytes: usize, hints: SendHints<'a>) -> Self {
         Self {
             at: hints.base(),
-            to: hints.base().saturating_add(octets as u64),
+            to: hints.base().saturating_add(bytes as u64),
             ends: hints.ends(),
             over_segments: hints.may_go_over_segments(),
             begun: false,
@@ -190,8 +190,8 @@ impl<'a> Offer<'a> {
 }
 
 /// Converts a length in the stream to `usize`.
-fn len(octets: u64) -> usize {
-    usize::try_from(octets).unwrap_or(usize::MAX)
+fn len(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 impl Aligner {
@@ -248,22 +248,22 @@ impl Aligner {
                 offer.alike(each, room.emss, limit)
             }
         };
-        let octets = run(limit).max(each);
-        if room.in_flight >= room.burst / 2 && octets < room.burst / 2 {
+        let bytes = run(limit).max(each);
+        if room.in_flight >= room.burst / 2 && bytes < room.burst / 2 {
             // Acknowledgements will arrive and make room for a longer burst. Each burst costs one
             // call of the link, whatever its length.
-            if run(room.burst) > octets {
+            if run(room.burst) > bytes {
                 return (0, 0);
             }
         }
-        (octets, if over_segments { room.emss } else { each })
+        (bytes, if over_segments { room.emss } else { each })
     }
 
-    /// Records that `octets` bytes of the offer were handed over.
-    pub(crate) fn taken(&mut self, offer: &mut Offer<'_>, octets: usize) {
+    /// Records that `bytes` bytes of the offer were handed over.
+    pub(crate) fn taken(&mut self, offer: &mut Offer<'_>, bytes: usize) {
         self.waiting = Waiting::No;
         offer.begun = true;
-        offer.at += octets as u64;
+        offer.at += bytes as u64;
         let mut ended = false;
         while let Some((first, rest)) = offer.ends.split_first()
             && *first <= offer.at

@@ -24,7 +24,7 @@ const SYN: u8 = 2;
 
 /// Offset of the TCP header in an IP packet without extensions.
 pub(crate) fn tcp_at(packet: &[u8]) -> usize {
-    match packet.first().map(|octet| octet >> 4) {
+    match packet.first().map(|byte| byte >> 4) {
         Some(4) => usize::from(packet[0] & 0xf) * 4,
         _ => 40,
     }
@@ -52,20 +52,20 @@ fn mss_option(packet: &mut [u8]) -> Option<&mut [u8; 2]> {
     }
 }
 
-/// Sets the MSS option in a SYN of this host to `octets`, the data bytes of a segment on the wire.
-pub(crate) fn name_own_mss(packet: &mut [u8], octets: usize) {
+/// Sets the MSS option in a SYN of this host to `bytes`, the data bytes of a segment on the wire.
+pub(crate) fn name_own_mss(packet: &mut [u8], bytes: usize) {
     if let Some(mss) = mss_option(packet) {
-        *mss = u16::try_from(octets).unwrap_or(u16::MAX).to_be_bytes();
+        *mss = u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
     }
 }
 
-/// Raises the MSS option in the peer's SYN to `octets`, so that smoltcp makes bursts. Leaves an MSS
+/// Raises the MSS option in the peer's SYN to `bytes`, so that smoltcp makes bursts. Leaves an MSS
 /// that is too small for bursts unchanged.
-pub(crate) fn raise_mss_of_peer(packet: &mut [u8], octets: usize) {
+pub(crate) fn raise_mss_of_peer(packet: &mut [u8], bytes: usize) {
     if let Some(mss) = mss_option(packet)
         && bursts_with(u16::from_be_bytes(*mss))
     {
-        *mss = u16::try_from(octets).unwrap_or(u16::MAX).to_be_bytes();
+        *mss = u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
     }
 }
 

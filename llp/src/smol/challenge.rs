@@ -244,10 +244,10 @@ mod tests {
             let checksums = ChecksumCapabilities::default();
             let answer = segment.reset().unwrap();
             answer.write(&key, &checksums, &mut reset);
-            let len = reset.octets().len();
-            let mut deliver = |octets: &[u8]| {
+            let len = reset.bytes().len();
+            let mut deliver = |bytes: &[u8]| {
                 let mut packet = Packet::new(100);
-                packet.resize(len).copy_from_slice(octets);
+                packet.resize(len).copy_from_slice(bytes);
                 assert!(scene.client.mailbox().deliver(packet).is_ok());
                 scene.packets();
                 scene.client.drive();
@@ -256,11 +256,11 @@ mod tests {
             };
             // A damaged window field, and a damaged checksum.
             for at in [len - 6, len - 4] {
-                let mut damaged = reset.octets().to_vec();
+                let mut damaged = reset.bytes().to_vec();
                 damaged[at] ^= 1;
                 assert_eq!(deliver(&damaged), 0);
             }
-            assert_eq!(deliver(reset.octets()), 1);
+            assert_eq!(deliver(reset.bytes()), 1);
         }
     }
 

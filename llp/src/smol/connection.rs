@@ -469,7 +469,7 @@ fn new_interface(
 fn new_mailbox(stack: &Stack, parent: Option<Arc<Signal>>) -> Result<Arc<Mailbox>, LlpError> {
     let bounds = Bounds {
         packets: stack.settings.inbox,
-        octets: stack.settings.inbox_octets,
+        bytes: stack.settings.inbox_bytes,
     };
     Mailbox::new(bounds, Arc::clone(&stack.pool), parent).map(Arc::new)
 }
@@ -551,7 +551,7 @@ impl Llp for SmolConnection {
     }
 
     fn emss(&self) -> usize {
-        self.segment_octets()
+        self.segment_bytes()
     }
 
     fn shutdown(&mut self) -> Result<(), LlpError> {

@@ -50,9 +50,9 @@ impl DatalessSegment {
         };
         let (from, to) = (self.from.ip().into(), self.to.ip().into());
         let ip = IpRepr::new(from, to, IpProtocol::Tcp, tcp.buffer_len(), HOP_LIMIT);
-        let octets = packet.resize(ip.buffer_len());
-        ip.emit(&mut *octets, checksums);
-        let mut segment = TcpPacket::new_unchecked(&mut octets[ip.header_len()..]);
+        let bytes = packet.resize(ip.buffer_len());
+        ip.emit(&mut *bytes, checksums);
+        let mut segment = TcpPacket::new_unchecked(&mut bytes[ip.header_len()..]);
         tcp.emit(&mut segment, &from, &to, checksums);
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn part_fin(
 
 /// Returns true if the FIN bit is set in an IP packet without extensions.
 fn has_fin(packet: &[u8]) -> bool {
-    let at = match packet.first().map(|octet| octet >> 4) {
+    let at = match packet.first().map(|byte| byte >> 4) {
         Some(4) => usize::from(packet[0] & 0xf) * 4,
         _ => 40,
     };
@@ -121,7 +121,7 @@ mod tests {
     fn written(dataless: &DatalessSegment) -> Vec<u8> {
         let mut packet = Packet::new(100);
         dataless.write(&mut packet, &ChecksumCapabilities::default());
-        packet.octets().to_vec()
+        packet.bytes().to_vec()
     }
 
     /// Makes a segment with `data` bytes and a FIN, and appends `padding` bytes after the IP
@@ -129,11 +129,11 @@ mod tests {
     fn closing(v6: bool, data: usize, padding: usize) -> Vec<u8> {
         let mut packet = written(&dataless(v6, true));
         packet.extend(vec![7; data]);
-        let octets = u16::try_from(20 + data).unwrap();
+        let bytes = u16::try_from(20 + data).unwrap();
         if v6 {
-            packet[4..6].copy_from_slice(&octets.to_be_bytes());
+            packet[4..6].copy_from_slice(&bytes.to_be_bytes());
         } else {
-            packet[2..4].copy_from_slice(&(20 + octets).to_be_bytes());
+            packet[2..4].copy_from_slice(&(20 + bytes).to_be_bytes());
         }
         let (from, to, mut tcp) = split(&mut packet).unwrap();
         tcp.fill_checksum(&from, &to);
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_octets_are_parted_or_left_alone(mut packet: Vec<u8>, head in 0_u8..=255) {
+        fn any_bytes_are_parted_or_left_alone(mut packet: Vec<u8>, head in 0_u8..=255) {
             if let Some(first) = packet.first_mut() {
                 *first = head;
             }

@@ -83,7 +83,7 @@ impl Cut {
     /// Segment length for the next packet of smoltcp. A packet sent `again` may belong to an older
     /// burst. It usually had about the same segment length, so `each` is used if it is more than
     /// half of EMSS.
-    fn octets(&self, again: bool) -> usize {
+    fn bytes(&self, again: bool) -> usize {
         let alike = self.each > self.emss / 2;
         if (again && !alike) || self.each == 0 {
             self.emss
@@ -175,10 +175,10 @@ impl Device {
         self.held_back
     }
 
-    /// Announces that smoltcp's packets until [`Self::end_segment`] form one segment of `octets`
+    /// Announces that smoltcp's packets until [`Self::end_segment`] form one segment of `bytes`
     /// bytes. Call it only after [`Self::hold_back_if_full`] has returned false.
-    pub(crate) fn expect_segment(&mut self, octets: usize) {
-        self.transmitter.joiner.expect(octets);
+    pub(crate) fn expect_segment(&mut self, bytes: usize) {
+        self.transmitter.joiner.expect(bytes);
     }
 
     /// Returns true if smoltcp has made only the first part of the announced segment.
@@ -189,7 +189,7 @@ impl Device {
     /// Ends the announced segment, and sends its first part if the second is missing.
     pub(crate) fn end_segment(&mut self) {
         if let Some(part) = self.transmitter.joiner.finish() {
-            let cut = self.transmitter.cut.octets(false);
+            let cut = self.transmitter.cut.bytes(false);
             self.transmitter.transmit(part, cut);
         }
     }
@@ -338,10 +338,10 @@ impl Device {
         let Some(expected) = &self.expected else {
             return false;
         };
-        let verdict = expected.judge(packet.octets());
+        let verdict = expected.judge(packet.bytes());
         // A damaged segment is dropped without an answer.
         self.challenged |= verdict == Verdict::Challenge
-            && (!self.checksums.tcp.rx() || segment::is_intact(packet.octets()));
+            && (!self.checksums.tcp.rx() || segment::is_intact(packet.bytes()));
         verdict != Verdict::Pass
     }
 
@@ -365,11 +365,11 @@ impl Device {
         }
     }
 
-    /// Returns true if the received segment only repeats the acknowledgement of `octets` stream
+    /// Returns true if the received segment only repeats the acknowledgement of `bytes` stream
     /// bytes.
-    fn only_repeats(&self, octets: u64) -> bool {
+    fn only_repeats(&self, bytes: u64) -> bool {
         let syn = self.transmitter.window_fixup.syn;
-        syn.is_some_and(|syn| self.peer.only_repeats(after(syn, octets)))
+        syn.is_some_and(|syn| self.peer.only_repeats(after(syn, bytes)))
     }
 
     /// Records the effects of the segment that smoltcp has just processed. See [`Peer::arrived`].
@@ -386,7 +386,7 @@ impl phy::Device for Device {
     fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_>)> {
         let packet = loop {
             let mut packet = self.inbox.pop_front()?;
-            if let Some(fin) = part_fin(packet.octets_mut(), &self.checksums) {
+            if let Some(fin) = part_fin(packet.bytes_mut(), &self.checksums) {
                 let mut second = self.transmitter.take_packet();
                 fin.write(&mut second, &self.checksums);
                 self.inbox.push_front(second);
@@ -396,17 +396,17 @@ impl phy::Device for Device {
                 continue;
             }
             let acknowledged = self.transmitter.window_fixup.acknowledged();
-            self.peer.arrives(packet.octets(), acknowledged);
+            self.peer.arrives(packet.bytes(), acknowledged);
             if self.transmitter.stack.settings.bursts {
-                let octets = packet.octets_mut();
-                raise_mss_of_peer(octets, BURST_MTU - tcp_at(octets) - TCP_HEADER);
+                let bytes = packet.bytes_mut();
+                raise_mss_of_peer(bytes, BURST_MTU - tcp_at(bytes) - TCP_HEADER);
             }
             match self.skip_repeats {
-                Some(octets) if self.only_repeats(octets) => self.used.push(packet),
+                Some(bytes) if self.only_repeats(bytes) => self.used.push(packet),
                 _ => break packet,
             }
         };
-        self.transmitter.window_fixup.arrived(packet.octets());
+        self.transmitter.window_fixup.arrived(packet.bytes());
         Some((
             RxToken {
                 packet,
@@ -440,7 +440,7 @@ pub(crate) struct RxToken<'a> {
 
 impl phy::RxToken for RxToken<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
-        let result = f(self.packet.octets());
+        let result = f(self.packet.bytes());
         self.used.push(self.packet);
         result
     }
@@ -458,22 +458,22 @@ impl phy::TxToken for TxToken<'_> {
         let most = if bursts { BURST_MTU } else { settings.mtu };
         let room = (this.joiner.expected() + MOST_HEADERS).min(most).max(len);
         let mut packet = this.spares.take_for(room, &this.stack.pool);
-        let octets = packet.resize(len);
-        let result = f(octets);
+        let bytes = packet.resize(len);
+        let result = f(bytes);
         let sent_to = this.window_fixup.sent_to;
-        this.window_fixup.fix_outgoing(octets, checksums);
+        this.window_fixup.fix_outgoing(bytes, checksums);
         let again = this.window_fixup.sent_to == sent_to;
         let mut cut = 0;
-        let mut longest = octets.len();
+        let mut longest = bytes.len();
         if bursts {
-            cut = this.cut.octets(again);
-            let headers = tcp_at(octets) + TCP_HEADER;
-            name_own_mss(octets, settings.mtu.saturating_sub(headers));
+            cut = this.cut.bytes(again);
+            let headers = tcp_at(bytes) + TCP_HEADER;
+            name_own_mss(bytes, settings.mtu.saturating_sub(headers));
             longest = longest.min(headers + cut);
         }
         if longest > this.path_mtu {
             this.ident = this.ident.wrapping_add(1);
-            allow_fragments(octets, this.ident);
+            allow_fragments(bytes, this.ident);
         }
         if this.joiner.expects() {
             for part in this.joiner.pass(packet, checksums).into_iter().flatten() {

@@ -79,7 +79,7 @@ struct ExternalLink {
 
 impl Link for ExternalLink {
     fn send(&self, packet: Packet, _route: &mut Route) {
-        self.carrier.carry(packet.octets());
+        self.carrier.carry(packet.bytes());
         self.pool.give_one(packet);
     }
 
@@ -171,8 +171,8 @@ mod tests {
         assert_eq!(client.try_send(&pieces, SendHints::NONE).unwrap(), 2000);
         assert!(from_a.0.lock().iter().all(|packet| packet.len() <= 700));
         assert!(carry(&from_a, &b) >= 3);
-        let mut octets = [0; 2000];
-        assert_eq!(server.try_recv(&mut octets).unwrap(), Recv::Data(2000));
+        let mut bytes = [0; 2000];
+        assert_eq!(server.try_recv(&mut bytes).unwrap(), Recv::Data(2000));
         drop((client, server));
         assert_eq!((a.connections(), b.connections()), (0, 0));
     }

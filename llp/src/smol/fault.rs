@@ -184,7 +184,7 @@ impl Faults {
         }
         if corrupted {
             counts.corrupted += 1;
-            flip(packet.octets_mut(), bit);
+            flip(packet.bytes_mut(), bit);
         }
         let double = duplicated.then(|| {
             counts.duplicated += 1;
@@ -200,12 +200,12 @@ impl Faults {
 }
 
 /// Flips the bit with this number, modulo the number of bits.
-fn flip(octets: &mut [u8], number: u64) {
-    let bits = octets.len() as u64 * 8;
+fn flip(bytes: &mut [u8], number: u64) {
+    let bits = bytes.len() as u64 * 8;
     let bit = number.checked_rem(bits).unwrap_or(0);
     let at = usize::try_from(bit / 8).unwrap_or(0);
-    if let Some(octet) = octets.get_mut(at) {
-        *octet ^= 1 << (bit % 8);
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= 1 << (bit % 8);
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
         let mut out = Vec::new();
         for number in 0..count {
             injector.pass(numbered(number), &pool, &mut |packet, _| {
-                out.push(packet.octets()[0]);
+                out.push(packet.bytes()[0]);
             });
         }
         (out, injector.counts())
@@ -366,7 +366,7 @@ mod tests {
         let mut out = Vec::new();
         for _ in 0..3 {
             injector.pass(numbered(2), &pool, &mut |packet, came| {
-                out.push((packet.octets()[0], came));
+                out.push((packet.bytes()[0], came));
             });
         }
         assert_eq!(out, [(1, Came::Earlier)]);
@@ -382,9 +382,9 @@ mod tests {
         let mut seen = [false; 40];
         for _ in 0..1000 {
             injector.pass(numbered(0), &pool, &mut |packet, _| {
-                let flipped: u32 = packet.octets().iter().map(|o| o.count_ones()).sum();
+                let flipped: u32 = packet.bytes().iter().map(|o| o.count_ones()).sum();
                 assert_eq!(flipped, 1);
-                let at = packet.octets().iter().position(|octet| *octet != 0);
+                let at = packet.bytes().iter().position(|byte| *byte != 0);
                 seen[at.unwrap()] = true;
             });
         }

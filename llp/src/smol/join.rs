@@ -30,13 +30,13 @@ fn layout(packet: &[u8]) -> Option<(usize, usize)> {
 
 /// Number of data bytes in a packet.
 pub(crate) fn data_of(packet: &Packet) -> usize {
-    layout(packet.octets()).map_or(0, |(_, at)| packet.octets().len() - at)
+    layout(packet.bytes()).map_or(0, |(_, at)| packet.bytes().len() - at)
 }
 
 impl Joiner {
-    /// Announces that the next data belongs to a segment of `octets` bytes.
-    pub(crate) fn expect(&mut self, octets: usize) {
-        self.expected = octets;
+    /// Announces that the next data belongs to a segment of `bytes` bytes.
+    pub(crate) fn expect(&mut self, bytes: usize) {
+        self.expected = bytes;
     }
 
     /// Returns true if a segment is announced.
@@ -98,37 +98,37 @@ impl Joiner {
 /// Appends the data of `second` to `first`. Other fields of the header are those of `second`, which
 /// is newer. Returns `None`, and changes nothing, if `second` does not directly follow `first`.
 fn join(first: &mut Packet, second: &Packet, checksums: bool) -> Option<()> {
-    let (tcp_at, data_at) = layout(first.octets())?;
-    let old = first.octets().len();
-    let seq = TcpPacket::new_checked(first.octets().get(tcp_at..)?)
+    let (tcp_at, data_at) = layout(first.bytes())?;
+    let old = first.bytes().len();
+    let seq = TcpPacket::new_checked(first.bytes().get(tcp_at..)?)
         .ok()?
         .seq_number();
-    let (second_tcp, second_data) = layout(second.octets())?;
+    let (second_tcp, second_data) = layout(second.bytes())?;
     let follows = {
-        let tcp = TcpPacket::new_checked(second.octets().get(second_tcp..)?).ok()?;
+        let tcp = TcpPacket::new_checked(second.bytes().get(second_tcp..)?).ok()?;
         tcp.seq_number() == seq + (old - data_at)
     };
     if !follows || (second_tcp, second_data) != (tcp_at, data_at) {
         return None;
     }
-    let (header, data) = second.octets().split_at(data_at);
+    let (header, data) = second.bytes().split_at(data_at);
     let len = u16::try_from(old + data.len()).ok()?;
-    let octets = first.extend(data.len());
-    octets[..data_at].copy_from_slice(header);
-    octets[old..].copy_from_slice(data);
-    let (source, destination): (IpAddress, IpAddress) = if octets[0] >> 4 == 4 {
-        let mut ip = Ipv4Packet::new_unchecked(&mut *octets);
+    let bytes = first.extend(data.len());
+    bytes[..data_at].copy_from_slice(header);
+    bytes[old..].copy_from_slice(data);
+    let (source, destination): (IpAddress, IpAddress) = if bytes[0] >> 4 == 4 {
+        let mut ip = Ipv4Packet::new_unchecked(&mut *bytes);
         ip.set_total_len(len);
         if checksums {
             ip.fill_checksum();
         }
         (ip.src_addr().into(), ip.dst_addr().into())
     } else {
-        let mut ip = Ipv6Packet::new_unchecked(&mut *octets);
+        let mut ip = Ipv6Packet::new_unchecked(&mut *bytes);
         ip.set_payload_len(len - 40);
         (ip.src_addr().into(), ip.dst_addr().into())
     };
-    let mut tcp = TcpPacket::new_unchecked(&mut octets[tcp_at..]);
+    let mut tcp = TcpPacket::new_unchecked(&mut bytes[tcp_at..]);
     tcp.set_seq_number(seq);
     if checksums {
         tcp.fill_checksum(&source, &destination);
@@ -165,10 +165,10 @@ mod tests {
         };
         let ip = IpRepr::new(addr(1), addr(2), IpProtocol::Tcp, tcp.buffer_len(), 64);
         let mut packet = Packet::new(0);
-        let octets = packet.resize(ip.buffer_len());
+        let bytes = packet.resize(ip.buffer_len());
         let checksums = ChecksumCapabilities::default();
-        ip.emit(&mut *octets, &checksums);
-        let mut view = TcpPacket::new_unchecked(&mut octets[ip.header_len()..]);
+        ip.emit(&mut *bytes, &checksums);
+        let mut view = TcpPacket::new_unchecked(&mut bytes[ip.header_len()..]);
         tcp.emit(&mut view, &addr(1), &addr(2), &checksums);
         packet
     }
@@ -184,7 +184,7 @@ mod tests {
             let [Some(whole), None] = joiner.pass(second, true) else {
                 panic!("it is one");
             };
-            assert_eq!(whole.octets(), packet(SEQ, b"first parts", v6).octets());
+            assert_eq!(whole.bytes(), packet(SEQ, b"first parts", v6).bytes());
             assert!(joiner.finish().is_none());
             assert!(joiner.take_used().is_some());
         }
@@ -208,8 +208,8 @@ mod tests {
         let [Some(one), Some(other)] = joiner.pass(packet(4, b"other", false), true) else {
             panic!("they are two");
         };
-        assert_eq!(one.octets(), packet(0, b"one", false).octets());
-        assert_eq!(other.octets(), packet(4, b"other", false).octets());
+        assert_eq!(one.bytes(), packet(0, b"one", false).bytes());
+        assert_eq!(other.bytes(), packet(4, b"other", false).bytes());
     }
 
     #[test]
@@ -220,8 +220,8 @@ mod tests {
         let [Some(one), Some(other)] = joiner.pass(packet(3, b"two", false), true) else {
             panic!("they are two");
         };
-        assert_eq!(one.octets(), packet(0, b"one", false).octets());
-        assert_eq!(other.octets(), packet(3, b"two", false).octets());
+        assert_eq!(one.bytes(), packet(0, b"one", false).bytes());
+        assert_eq!(other.bytes(), packet(3, b"two", false).bytes());
     }
 
     #[test]
@@ -230,8 +230,8 @@ mod tests {
         joiner.expect(10);
         joiner.pass(packet(0, b"one", false), true);
         assert_eq!(
-            joiner.finish().unwrap().octets(),
-            packet(0, b"one", false).octets()
+            joiner.finish().unwrap().bytes(),
+            packet(0, b"one", false).bytes()
         );
         assert!(joiner.pass(packet(3, b"more", false), true)[0].is_some());
     }

@@ -46,7 +46,7 @@ impl SmolListener {
 
     /// Begins a connection for a SYN and passes the SYN to it.
     fn begin(&mut self, packet: Packet) -> Result<(), LlpError> {
-        let Some(segment) = Segment::parse(packet.octets()) else {
+        let Some(segment) = Segment::parse(packet.bytes()) else {
             self.stack().pool.give_one(packet);
             return Ok(());
         };

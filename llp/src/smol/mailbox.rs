@@ -33,7 +33,7 @@ pub(crate) struct Mailbox {
     /// Number of waiting packets. This hint saves taking the lock.
     waiting: AtomicUsize,
     /// Total size of their buffers in bytes. This hint saves taking the lock too.
-    octets: AtomicUsize,
+    bytes: AtomicUsize,
     bounds: Bounds,
     pool: Arc<Pool>,
     pub(crate) signal: Signal,
@@ -66,24 +66,24 @@ pub(crate) struct Bounds {
     /// [`ANSWERS`].
     pub(crate) packets: usize,
     /// Total size in bytes above which packets are dropped. Senders hold back at half of it.
-    pub(crate) octets: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Bounds {
-    fn are_reached(&self, packets: usize, octets: usize) -> bool {
-        packets >= self.packets || octets >= self.octets / 2
+    fn are_reached(&self, packets: usize, bytes: usize) -> bool {
+        packets >= self.packets || bytes >= self.bytes / 2
     }
 
-    fn has_room(&self, packets: usize, octets: usize) -> bool {
+    fn has_room(&self, packets: usize, bytes: usize) -> bool {
         let most = self.packets.saturating_mul(2).saturating_add(ANSWERS);
-        packets < most && octets <= self.octets
+        packets < most && bytes <= self.bytes
     }
 }
 
 struct Queue {
     packets: VecDeque<Packet>,
     /// Total size of the packets' buffers.
-    octets: usize,
+    bytes: usize,
     /// Signal of the listener that drives the handshake, raised together with the connection's own
     /// signal.
     parent: Option<Arc<Signal>>,
@@ -105,7 +105,7 @@ impl Mailbox {
     ) -> Result<Self, LlpError> {
         let queue = Queue {
             packets: VecDeque::new(),
-            octets: 0,
+            bytes: 0,
             parent,
             held_back: None,
             attended: false,
@@ -114,7 +114,7 @@ impl Mailbox {
         Ok(Self {
             queue: Mutex::new(queue),
             waiting: AtomicUsize::new(0),
-            octets: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
             bounds,
             pool,
             signal: Signal::new()?,
@@ -130,7 +130,7 @@ impl Mailbox {
     pub(crate) fn alone() -> Result<Self, LlpError> {
         let bounds = Bounds {
             packets: 1,
-            octets: usize::MAX,
+            bytes: usize::MAX,
         };
         Self::new(bounds, Arc::new(Pool::new(64)), None)
     }
@@ -204,16 +204,16 @@ impl Mailbox {
             if queue.closed {
                 return Err(packet);
             }
-            let octets = queue.octets.saturating_add(packet.capacity());
-            if !self.bounds.has_room(queue.packets.len(), octets) {
+            let bytes = queue.bytes.saturating_add(packet.capacity());
+            if !self.bounds.has_room(queue.packets.len(), bytes) {
                 drop(queue);
                 tracing::debug!(bounds = ?self.bounds, "inbox full, packet dropped");
                 self.pool.give_one(packet);
                 return Ok(());
             }
             queue.packets.push_back(packet);
-            queue.octets = octets;
-            self.octets.store(octets, Ordering::Relaxed);
+            queue.bytes = bytes;
+            self.bytes.store(bytes, Ordering::Relaxed);
             self.waiting.store(queue.packets.len(), Ordering::Release);
             (queue.parent.clone(), queue.attended)
         };
@@ -238,12 +238,12 @@ impl Mailbox {
     /// when there is room again.
     pub(crate) fn subscribe_if_full(&self, sender: &Arc<Mailbox>) -> bool {
         let waiting = self.waiting.load(Ordering::Acquire);
-        let octets = self.octets.load(Ordering::Relaxed);
-        if !self.bounds.are_reached(waiting, octets) {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        if !self.bounds.are_reached(waiting, bytes) {
             return false;
         }
         let mut queue = self.queue.lock();
-        let full = self.bounds.are_reached(queue.packets.len(), queue.octets) && !queue.closed;
+        let full = self.bounds.are_reached(queue.packets.len(), queue.bytes) && !queue.closed;
         if full {
             queue.held_back = Some(Arc::clone(sender));
         }
@@ -262,8 +262,8 @@ impl Mailbox {
         let held_back = {
             let mut queue = self.queue.lock();
             mem::swap(&mut queue.packets, empty);
-            queue.octets = 0;
-            self.octets.store(0, Ordering::Relaxed);
+            queue.bytes = 0;
+            self.bytes.store(0, Ordering::Relaxed);
             self.waiting.store(0, Ordering::Release);
             queue.held_back.take()
         };
@@ -294,8 +294,8 @@ impl Mailbox {
             let mut queue = self.queue.lock();
             queue.closed = true;
             queue.parent = None;
-            queue.octets = 0;
-            self.octets.store(0, Ordering::Relaxed);
+            queue.bytes = 0;
+            self.bytes.store(0, Ordering::Relaxed);
             self.waiting.store(0, Ordering::Release);
             (mem::take(&mut queue.packets), queue.held_back.take())
         };
@@ -315,8 +315,8 @@ mod tests {
         bounded(packets, usize::MAX)
     }
 
-    fn bounded(packets: usize, octets: usize) -> Mailbox {
-        let bounds = Bounds { packets, octets };
+    fn bounded(packets: usize, bytes: usize) -> Mailbox {
+        let bounds = Bounds { packets, bytes };
         Mailbox::new(bounds, Arc::new(Pool::new(64)), None).unwrap()
     }
 
@@ -335,7 +335,7 @@ mod tests {
         let mut taken = VecDeque::new();
         mailbox.take(&mut taken);
         assert_eq!(
-            taken.iter().map(|p| p.octets()[0]).collect::<Vec<_>>(),
+            taken.iter().map(|p| p.bytes()[0]).collect::<Vec<_>>(),
             [0, 1, 2]
         );
         assert!(!mailbox.has_packets());
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_holds_no_more_octets_of_buffers_than_its_bound() {
+    fn an_inbox_holds_no_more_bytes_of_buffers_than_its_bound() {
         let (mailbox, sender) = (bounded(1000, 300_000), Arc::new(mailbox(1)));
         let short = || {
             // A few bytes in a large buffer count as the whole buffer.
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(mailbox.close().len(), 1);
         assert!(!mailbox.has_packets());
         assert_eq!(
-            mailbox.deliver(numbered(7)).err().map(|p| p.octets()[0]),
+            mailbox.deliver(numbered(7)).err().map(|p| p.bytes()[0]),
             Some(7)
         );
     }

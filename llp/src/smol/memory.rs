@@ -148,7 +148,7 @@ impl MemorySettings {
             send_buffer: self.send_buffer,
             inbox: self.inbox,
             // Both ends are in this process, and all buffers have the same size.
-            inbox_octets: usize::MAX,
+            inbox_bytes: usize::MAX,
             congestion: self.congestion,
             early_recovery: self.early_recovery,
             checksums: self.checksums || self.capture.is_some() || corrupts,
@@ -319,7 +319,7 @@ impl MemoryLink {
 impl Link for MemoryLink {
     fn send(&self, packet: Packet, route: &mut Route) {
         if let Some(tap) = &self.tap {
-            tap.packet(self.direction, &[packet.octets()]);
+            tap.packet(self.direction, &[packet.bytes()]);
         }
         let Err(packet) = route.deliver(packet) else {
             return;

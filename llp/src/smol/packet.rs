@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 /// Maximum total size in bytes of the buffers of the usual size that a pool keeps. Further buffers
 /// that are returned are freed.
-const POOL_OCTETS: usize = 16 << 20;
+const POOL_BYTES: usize = 16 << 20;
 
 /// Largest IP packet in bytes. GSO makes packets of up to 64 KiB.
 pub(crate) const LARGEST: usize = 64 << 10;
@@ -65,12 +65,12 @@ impl Packet {
     }
 
     /// Returns the bytes of the packet.
-    pub(crate) fn octets(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or_default()
     }
 
     /// Returns the bytes of the packet for writing.
-    pub(crate) fn octets_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(..self.len).unwrap_or_default()
     }
 
@@ -78,21 +78,21 @@ impl Packet {
     pub(crate) fn complete(&mut self) {
         if let Sums::Partial { .. } = self.left.sums {
             let sums = std::mem::replace(&mut self.left.sums, Sums::Verified);
-            crate::wire::complete(self.octets_mut(), sums);
+            crate::wire::complete(self.bytes_mut(), sums);
         }
     }
 
-    /// Extends the packet by `octets` bytes with undefined content. Keeps the existing bytes.
+    /// Extends the packet by `bytes` bytes with undefined content. Keeps the existing bytes.
     /// Returns all bytes.
-    pub(crate) fn extend(&mut self, octets: usize) -> &mut [u8] {
-        let len = self.len + octets;
+    pub(crate) fn extend(&mut self, bytes: usize) -> &mut [u8] {
+        let len = self.len + bytes;
         if self.buffer.len() < len {
             let mut larger = vec![0; len].into_boxed_slice();
-            larger[..self.len].copy_from_slice(self.octets());
+            larger[..self.len].copy_from_slice(self.bytes());
             self.buffer = larger;
         }
         self.len = len;
-        self.octets_mut()
+        self.bytes_mut()
     }
 
     /// Sets the length to `len` and returns the bytes for writing. They may hold data of an earlier
@@ -109,7 +109,7 @@ impl Packet {
 /// Unused buffers of one link, of the usual size and of the larger sizes.
 pub(crate) struct Pool {
     free: [Mutex<Free>; 1 + LARGER.len()],
-    packet_octets: usize,
+    packet_bytes: usize,
 }
 
 /// Unused buffers of one size class, and their total size in bytes. A buffer can be larger than the
@@ -117,66 +117,66 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Free {
     packets: Vec<Packet>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Free {
     fn push(&mut self, packet: Packet, class: usize) {
-        let octets = self.octets.saturating_add(packet.buffer.len());
+        let bytes = self.bytes.saturating_add(packet.buffer.len());
         let keeps = match class.checked_sub(1).and_then(|larger| LARGER.get(larger)) {
-            Some((_, bound)) => octets <= *bound,
-            None => octets <= POOL_OCTETS || self.packets.len() < BATCH,
+            Some((_, bound)) => bytes <= *bound,
+            None => bytes <= POOL_BYTES || self.packets.len() < BATCH,
         };
         if keeps {
-            self.octets = octets;
+            self.bytes = bytes;
             self.packets.push(packet);
         }
     }
 
     fn pop(&mut self) -> Option<Packet> {
         let packet = self.packets.pop()?;
-        self.octets = self.octets.saturating_sub(packet.buffer.len());
+        self.bytes = self.bytes.saturating_sub(packet.buffer.len());
         Some(packet)
     }
 }
 
 impl Pool {
-    /// Creates a pool whose usual buffers hold `packet_octets` bytes.
-    pub(crate) fn new(packet_octets: usize) -> Self {
+    /// Creates a pool whose usual buffers hold `packet_bytes` bytes.
+    pub(crate) fn new(packet_bytes: usize) -> Self {
         Self {
             free: Default::default(),
-            packet_octets,
+            packet_bytes,
         }
     }
 
     /// Returns the size class for a packet of `len` bytes, and the size of a new buffer.
     fn class_for(&self, len: usize) -> (usize, usize) {
-        if len <= self.packet_octets {
-            return (0, self.packet_octets);
+        if len <= self.packet_bytes {
+            return (0, self.packet_bytes);
         }
-        let larger = LARGER.iter().position(|(octets, _)| len <= *octets);
+        let larger = LARGER.iter().position(|(bytes, _)| len <= *bytes);
         let class = larger.unwrap_or(LARGER.len() - 1);
         (
             class + 1,
             LARGER
                 .get(class)
-                .map_or(len, |(octets, _)| (*octets).max(len)),
+                .map_or(len, |(bytes, _)| (*bytes).max(len)),
         )
     }
 
     /// Returns the size class to which a buffer belongs.
     fn class_of(&self, packet: &Packet) -> usize {
-        let octets = packet.buffer.len();
-        if octets <= self.packet_octets {
+        let bytes = packet.buffer.len();
+        if bytes <= self.packet_bytes {
             return 0;
         }
-        LARGER.iter().filter(|(least, _)| octets >= *least).count()
+        LARGER.iter().filter(|(least, _)| bytes >= *least).count()
     }
 
     /// Returns a copy of a packet in a buffer of the pool.
     pub(crate) fn copy(&self, packet: &Packet) -> Packet {
         let mut copy = self.take_for(packet.len);
-        copy.resize(packet.len).copy_from_slice(packet.octets());
+        copy.resize(packet.len).copy_from_slice(packet.bytes());
         copy.left = packet.left;
         copy
     }
@@ -186,9 +186,9 @@ impl Pool {
         self.take_for(0)
     }
 
-    /// Takes a buffer for a packet of `octets` bytes.
-    pub(crate) fn take_for(&self, octets: usize) -> Packet {
-        let (class, capacity) = self.class_for(octets);
+    /// Takes a buffer for a packet of `bytes` bytes.
+    pub(crate) fn take_for(&self, bytes: usize) -> Packet {
+        let (class, capacity) = self.class_for(bytes);
         let packet = self.free.get(class).and_then(|free| free.lock().pop());
         let mut packet = packet.unwrap_or_else(|| Packet::new(capacity));
         packet.left = Left::default();
@@ -200,9 +200,9 @@ impl Pool {
         self.class_for(packet.len).0 < self.class_of(packet)
     }
 
-    /// Returns true if packets of `octets` bytes fit the usual size.
-    fn is_usual(&self, octets: usize) -> bool {
-        octets <= self.packet_octets
+    /// Returns true if packets of `bytes` bytes fit the usual size.
+    fn is_usual(&self, bytes: usize) -> bool {
+        bytes <= self.packet_bytes
     }
 
     /// Returns a buffer to the pool.
@@ -236,12 +236,12 @@ impl Spares {
         packet
     }
 
-    /// Takes a buffer for a packet of `octets` bytes.
-    pub(crate) fn take_for(&mut self, octets: usize, pool: &Pool) -> Packet {
-        if pool.is_usual(octets) {
+    /// Takes a buffer for a packet of `bytes` bytes.
+    pub(crate) fn take_for(&mut self, bytes: usize, pool: &Pool) -> Packet {
+        if pool.is_usual(bytes) {
             self.take(pool)
         } else {
-            pool.take_for(octets)
+            pool.take_for(bytes)
         }
     }
 
@@ -254,12 +254,12 @@ impl Spares {
             let mut free = usual.lock();
             let rest = free.packets.len().saturating_sub(BATCH);
             self.0.extend(free.packets.drain(rest..));
-            let octets: usize = self.0.iter().map(|packet| packet.buffer.len()).sum();
-            free.octets = free.octets.saturating_sub(octets);
+            let bytes: usize = self.0.iter().map(|packet| packet.buffer.len()).sum();
+            free.bytes = free.bytes.saturating_sub(bytes);
         }
         self.0
             .pop()
-            .unwrap_or_else(|| Packet::new(pool.packet_octets))
+            .unwrap_or_else(|| Packet::new(pool.packet_bytes))
     }
 
     /// Keeps the buffers of processed packets. Returns larger buffers and a surplus to the pool.
@@ -294,9 +294,9 @@ mod tests {
         packet.resize(3).copy_from_slice(b"abc");
         pool.give_one(packet);
         let mut spares = Spares::default();
-        assert_eq!(spares.take(&pool).octets(), b"abc");
+        assert_eq!(spares.take(&pool).bytes(), b"abc");
         assert!(pool.free[0].lock().packets.is_empty());
-        assert_eq!(pool.free[0].lock().octets, 0);
+        assert_eq!(pool.free[0].lock().bytes, 0);
     }
 
     #[test]
@@ -311,8 +311,8 @@ mod tests {
 
     #[test]
     fn a_pool_never_keeps_more_than_its_bound() {
-        let pool = Pool::new(POOL_OCTETS);
-        let large = || Packet::new(POOL_OCTETS / 2);
+        let pool = Pool::new(POOL_BYTES);
+        let large = || Packet::new(POOL_BYTES / 2);
         pool.give_all(&mut (0..2 * BATCH).map(|_| large()).collect());
         pool.give_one(large());
         assert_eq!(pool.free[0].lock().packets.len(), BATCH);
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!([kept(0), kept(1), kept(2)], [0, 64, 32]);
         assert_eq!(spares.take(&pool).capacity(), 1500);
         assert_eq!(pool.take_for(20_000).capacity(), LARGEST);
-        assert_eq!(pool.free[2].lock().octets, 31 * LARGEST);
+        assert_eq!(pool.free[2].lock().bytes, 31 * LARGEST);
     }
 
     #[test]
@@ -354,8 +354,8 @@ mod tests {
     fn a_packet_larger_than_its_buffer_gets_a_larger_one() {
         let mut packet = Packet::new(4);
         packet.resize(9).fill(7);
-        assert_eq!(packet.octets(), [7; 9]);
+        assert_eq!(packet.bytes(), [7; 9]);
         packet.resize(2);
-        assert_eq!(packet.octets(), [7; 2]);
+        assert_eq!(packet.bytes(), [7; 2]);
     }
 }

@@ -73,8 +73,8 @@ pub(crate) fn is_intact(packet: &[u8]) -> bool {
         Ok(ip) if ip.version() == 4 => ip.verify_checksum(),
         _ => true,
     };
-    let tcp = tcp_of(packet).and_then(|(source, destination, octets)| {
-        let tcp = TcpPacket::new_checked(octets).ok()?;
+    let tcp = tcp_of(packet).and_then(|(source, destination, bytes)| {
+        let tcp = TcpPacket::new_checked(bytes).ok()?;
         Some(tcp.verify_checksum(&source.into(), &destination.into()))
     });
     header && tcp == Some(true)
@@ -83,8 +83,8 @@ pub(crate) fn is_intact(packet: &[u8]) -> bool {
 impl Segment {
     /// Parses an IP packet. Returns `None` if it is not a complete TCP segment.
     pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
-        let (source, destination, octets) = tcp_of(packet)?;
-        let tcp = TcpPacket::new_checked(octets).ok()?;
+        let (source, destination, bytes) = tcp_of(packet)?;
+        let tcp = TcpPacket::new_checked(bytes).ok()?;
         let (mss, window_scale) = if tcp.syn() {
             syn_options(tcp.options())
         } else {
@@ -197,9 +197,9 @@ impl Answer {
         );
         let buffer = packet.resize(ip.buffer_len());
         ip.emit(&mut *buffer, checksums);
-        if let Some(octets) = buffer.get_mut(ip.header_len()..) {
+        if let Some(bytes) = buffer.get_mut(ip.header_len()..) {
             tcp.emit(
-                &mut TcpPacket::new_unchecked(octets),
+                &mut TcpPacket::new_unchecked(bytes),
                 &source,
                 &destination,
                 checksums,
@@ -239,7 +239,7 @@ mod tests {
                 seq: TcpSeqNumber(5),
                 ack: Some(TcpSeqNumber(6)),
             };
-            let read = Segment::parse(written(answer, &key).octets()).unwrap();
+            let read = Segment::parse(written(answer, &key).bytes()).unwrap();
             assert_eq!(
                 read.key,
                 FlowKey {
@@ -288,28 +288,28 @@ mod tests {
         };
         for v6 in [false, true] {
             let packet = written(answer, &key(v6));
-            let mut octets = packet.octets().to_vec();
-            assert!(is_intact(&octets));
+            let mut bytes = packet.bytes().to_vec();
+            assert!(is_intact(&bytes));
             // The IPv6 header has no checksum, but TCP's checksum covers its addresses.
             let first = if v6 { 8 } else { 0 };
-            for bit in first * 8..octets.len() * 8 {
-                octets[bit / 8] ^= 1 << (bit % 8);
-                assert!(!is_intact(&octets), "{v6} {bit}");
-                octets[bit / 8] ^= 1 << (bit % 8);
+            for bit in first * 8..bytes.len() * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(!is_intact(&bytes), "{v6} {bit}");
+                bytes[bit / 8] ^= 1 << (bit % 8);
             }
         }
     }
 
     #[test]
-    fn no_octets_and_cut_packets_are_no_segment() {
+    fn no_bytes_and_cut_packets_are_no_segment() {
         let answer = Answer {
             control: TcpControl::None,
             seq: TcpSeqNumber(0),
             ack: None,
         };
         let packet = written(answer, &key(false));
-        for end in 0..packet.octets().len() {
-            assert!(Segment::parse(&packet.octets()[..end]).is_none(), "{end}");
+        for end in 0..packet.bytes().len() {
+            assert!(Segment::parse(&packet.bytes()[..end]).is_none(), "{end}");
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct StackSettings {
     /// Number of packets that may wait for one connection before its sender holds back.
     pub(crate) inbox: usize,
     /// Maximum total size in bytes of the buffers that wait for one connection.
-    pub(crate) inbox_octets: usize,
+    pub(crate) inbox_bytes: usize,
     pub(crate) congestion: Congestion,
     /// Detect losses before smoltcp's timer fires (`connection/recovery.rs`).
     pub(crate) early_recovery: bool,

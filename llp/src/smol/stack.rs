@@ -374,7 +374,7 @@ impl Stack {
         let Err(packet) = route.deliver(packet) else {
             return;
         };
-        let Some(segment) = Segment::parse(packet.octets()) else {
+        let Some(segment) = Segment::parse(packet.bytes()) else {
             return self.pool.give_one(packet);
         };
         match self.destination(&segment) {
@@ -386,7 +386,7 @@ impl Stack {
             // smoltcp verifies the checksums of packets for a connection. The checksums of other
             // packets are verified here.
             Destination::Listener(_) | Destination::Answer(_)
-                if self.settings.checksums && !segment::is_intact(packet.octets()) =>
+                if self.settings.checksums && !segment::is_intact(packet.bytes()) =>
             {
                 self.pool.give_one(packet);
             }
@@ -402,7 +402,7 @@ impl Stack {
 
     /// Answers a segment with a reset, unless it is a reset itself.
     pub(crate) fn refuse(&self, packet: Packet) {
-        match Segment::parse(packet.octets()).and_then(|s| Some((s.key, s.reset()?))) {
+        match Segment::parse(packet.bytes()).and_then(|s| Some((s.key, s.reset()?))) {
             Some((key, answer)) => self.answer(&key, answer, packet),
             None => self.pool.give_one(packet),
         }

@@ -41,7 +41,7 @@ pub(crate) struct Peer {
 #[derive(Debug, Clone, Copy)]
 struct Heard {
     seq: TcpSeqNumber,
-    octets: usize,
+    bytes: usize,
     ack: TcpSeqNumber,
     window: u16,
     /// MSS and window scale options of a SYN.
@@ -70,7 +70,7 @@ impl Heard {
         };
         Some(Self {
             seq: TcpSeqNumber(i32::from_be_bytes([e, f, g, h])),
-            octets: packet.len().saturating_sub(header),
+            bytes: packet.len().saturating_sub(header),
             ack: TcpSeqNumber(i32::from_be_bytes([a, b, c, d])),
             window: u16::from_be_bytes([high, low]),
             syn,
@@ -81,7 +81,7 @@ impl Heard {
 
     /// Returns true if the segment ends at or before `acknowledged` and begins before it.
     fn is_before(&self, acknowledged: TcpSeqNumber) -> bool {
-        self.seq < acknowledged && self.seq + self.octets <= acknowledged
+        self.seq < acknowledged && self.seq + self.bytes <= acknowledged
     }
 }
 
@@ -146,10 +146,10 @@ impl Peer {
     }
 }
 
-/// Returns the sequence number after the first `octets` bytes of the stream, which begins after the
+/// Returns the sequence number after the first `bytes` bytes of the stream, which begins after the
 /// SYN. Sequence numbers wrap at 2^32.
-pub(crate) fn after(syn: TcpSeqNumber, octets: u64) -> TcpSeqNumber {
-    let [.., a, b, c, d] = octets.wrapping_add(1).to_be_bytes();
+pub(crate) fn after(syn: TcpSeqNumber, bytes: u64) -> TcpSeqNumber {
+    let [.., a, b, c, d] = bytes.wrapping_add(1).to_be_bytes();
     TcpSeqNumber(syn.0.wrapping_add(i32::from_be_bytes([a, b, c, d])))
 }
 
@@ -160,10 +160,10 @@ mod tests {
     const OUR_SYN: TcpSeqNumber = TcpSeqNumber(-3);
     const OPEN: (State, State) = (State::Established, State::Established);
 
-    /// Makes a segment with `octets` data bytes that acknowledges 10 bytes.
-    fn segment(seq: i32, octets: usize, window: u16, v6: bool) -> Vec<u8> {
+    /// Makes a segment with `bytes` data bytes that acknowledges 10 bytes.
+    fn segment(seq: i32, bytes: usize, window: u16, v6: bool) -> Vec<u8> {
         let (version, at) = if v6 { (0x60, 40) } else { (0x45, 20) };
-        let mut packet = vec![0; at + 20 + octets];
+        let mut packet = vec![0; at + 20 + bytes];
         packet[0] = version;
         packet[at + 4..at + 8].copy_from_slice(&seq.to_be_bytes());
         packet[at + 8..at + 12].copy_from_slice(&after(OUR_SYN, 10).0.to_be_bytes());
@@ -176,9 +176,9 @@ mod tests {
     fn a_window_counts_unless_its_segment_lies_before_what_was_acknowledged() {
         for v6 in [false, true] {
             for start in [5, i32::MAX - 50] {
-                let at = |octets: i32| start.wrapping_add(octets);
+                let at = |bytes: i32| start.wrapping_add(bytes);
                 let acknowledged = Some(TcpSeqNumber(at(100)));
-                for (seq, octets, counts) in [
+                for (seq, bytes, counts) in [
                     (at(100), 0, true),
                     (at(100), 7, true),
                     (at(200), 7, true),
@@ -190,10 +190,10 @@ mod tests {
                     let mut peer = Peer::default();
                     peer.arrives(&segment(start, 0, 300, v6), None);
                     peer.arrived(OPEN, Some(OUR_SYN), 10, 0);
-                    peer.arrives(&segment(seq, octets, 500, v6), acknowledged);
+                    peer.arrives(&segment(seq, bytes, 500, v6), acknowledged);
                     peer.arrived(OPEN, Some(OUR_SYN), 10, 0);
                     let window = if counts { 500 } else { 300 };
-                    assert_eq!(peer.window, window, "{seq} {octets} {v6}");
+                    assert_eq!(peer.window, window, "{seq} {bytes} {v6}");
                 }
             }
         }
@@ -204,8 +204,8 @@ mod tests {
         let mut peer = Peer::default();
         let mut packet = segment(5, 0, 500, true);
         packet[0] = 0x70;
-        for octets in [&packet[..], &packet[..30], &[]] {
-            peer.arrives(octets, None);
+        for bytes in [&packet[..], &packet[..30], &[]] {
+            peer.arrives(bytes, None);
             peer.arrived(OPEN, Some(OUR_SYN), 10, 0);
         }
         assert_eq!(peer.window, 0);

@@ -128,7 +128,7 @@ impl WindowFixup {
 
     /// Records whether a received segment closes the peer's window.
     pub(crate) fn arrived(&mut self, packet: &[u8]) {
-        let header = match packet.first().map(|octet| octet >> 4) {
+        let header = match packet.first().map(|byte| byte >> 4) {
             Some(4) => usize::from(packet[0] & 0xf) * 4,
             _ => 40,
         };
@@ -382,13 +382,13 @@ mod tests {
     }
 
     #[test]
-    fn a_single_octet_into_an_open_window_is_no_probe() {
+    fn a_single_byte_into_an_open_window_is_no_probe() {
         let mut window_fixup = WindowFixup::default();
         window_fixup.fix_outgoing(&mut segment(b"", 100, 50, false), true);
         window_fixup.arrived(&segment(b"", 1, 1, false));
-        let mut octet = segment(b"x", 110, 900, false);
-        window_fixup.fix_outgoing(&mut octet, true);
-        assert_eq!(promised(&octet), (110, 899));
+        let mut byte = segment(b"x", 110, 900, false);
+        window_fixup.fix_outgoing(&mut byte, true);
+        assert_eq!(promised(&byte), (110, 899));
     }
 
     #[test]
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_that_are_no_packet_change_nothing() {
+    fn bytes_that_are_no_packet_change_nothing() {
         let mut window_fixup = WindowFixup::default();
         for end in 0..40 {
             let mut cut = segment(b"", 1, 0, false);

@@ -226,13 +226,13 @@ fn mac(value: &str) -> Result<[u8; 6], SpecError> {
         let expected = "six bytes in hexadecimal with colons, for example 02:00:00:00:00:01";
         wrong("mac", value, why, expected)
     };
-    let octet = |text: &str| match text.len() {
+    let byte = |text: &str| match text.len() {
         1 | 2 if text.bytes().all(|c| c.is_ascii_hexdigit()) => u8::from_str_radix(text, 16).ok(),
         _ => None,
     };
-    let octets: Option<Vec<u8>> = value.split(':').map(octet).collect();
-    let mac = octets
-        .and_then(|octets| <[u8; 6]>::try_from(octets).ok())
+    let bytes: Option<Vec<u8>> = value.split(':').map(byte).collect();
+    let mac = bytes
+        .and_then(|bytes| <[u8; 6]>::try_from(bytes).ok())
         .ok_or_else(|| fail("it is not a MAC address"))?;
     if mac[0] & 1 != 0 {
         return Err(fail(

@@ -6,20 +6,20 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 /// Size of an interface name with its final NUL: IFNAMSIZ of `netdevice(7)`.
-const NAME_OCTETS: usize = 16;
+const NAME_BYTES: usize = 16;
 
 /// Name of a network interface: 1 to 15 bytes, none of them a blank, `/`, `:`, `,` or `%`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InterfaceName {
-    octets: [u8; NAME_OCTETS],
+    bytes: [u8; NAME_BYTES],
     len: u8,
 }
 
 impl InterfaceName {
     /// Returns the name as a string.
     pub fn as_str(&self) -> &str {
-        let octets = self.octets.get(..usize::from(self.len)).unwrap_or_default();
-        std::str::from_utf8(octets).unwrap_or_default()
+        let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
     }
 }
 
@@ -30,7 +30,7 @@ impl FromStr for InterfaceName {
         if name.is_empty() {
             return Err("the name of an interface is empty");
         }
-        if name.len() >= NAME_OCTETS {
+        if name.len() >= NAME_BYTES {
             return Err("the name of an interface has at most 15 bytes");
         }
         // The kernel's rules. In addition `%` is excluded, because the kernel would replace `%d` by
@@ -39,12 +39,12 @@ impl FromStr for InterfaceName {
         if name.contains(forbidden) || name == "." || name == ".." {
             return Err("the name of an interface has no blank, `/`, `:`, `,` or `%`");
         }
-        let mut octets = [0; NAME_OCTETS];
-        for (to, from) in octets.iter_mut().zip(name.bytes()) {
+        let mut bytes = [0; NAME_BYTES];
+        for (to, from) in bytes.iter_mut().zip(name.bytes()) {
             *to = from;
         }
         Ok(Self {
-            octets,
+            bytes,
             len: u8::try_from(name.len()).unwrap_or(0),
         })
     }

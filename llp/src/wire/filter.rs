@@ -13,7 +13,7 @@ mod code {
     /// A = the 16 bits at k.
     pub(super) const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
     /// A = the byte at k.
-    pub(super) const LOAD_OCTET: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+    pub(super) const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
     /// Skip `jt` instructions if A == k, else `jf`.
     pub(super) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     /// Skip k instructions.
@@ -74,13 +74,13 @@ fn ipv4(addresses: &[IpAddr]) -> Program {
 
 fn ipv6(addresses: &[IpAddr]) -> Program {
     let mut program = Program(Vec::new());
-    program.load(code::LOAD_OCTET, offset(IPV6_DESTINATION));
+    program.load(code::LOAD_BYTE, offset(IPV6_DESTINATION));
     program.take_if(0xff);
     for at in [IPV6_DESTINATION, IPV6_SOURCE] {
         for addr in addresses {
             let IpAddr::V6(addr) = addr else { continue };
-            let octets = addr.octets();
-            for (index, word) in octets.as_chunks::<4>().0.iter().enumerate() {
+            let bytes = addr.octets();
+            for (index, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
                 program.load(code::LOAD_WORD, offset(at + 4 * index));
                 // If the word differs, jumps to the instruction after this address's RETURN. Each
                 // further word has two instructions.
@@ -117,8 +117,8 @@ impl Program {
         self.push(code, 0, 0, at);
     }
 
-    fn end(&mut self, octets: u32) {
-        self.push(code::RETURN, 0, 0, octets);
+    fn end(&mut self, bytes: u32) {
+        self.push(code::RETURN, 0, 0, bytes);
     }
 
     fn take_if(&mut self, value: u32) {

@@ -70,7 +70,7 @@ impl Queue {
         })
     }
 
-    fn push(&self, header: &[u8; HEADER], octets: &[u8], from: Received) -> Result<bool, LlpError> {
+    fn push(&self, header: &[u8; HEADER], bytes: &[u8], from: Received) -> Result<bool, LlpError> {
         let mut state = self.state.lock();
         match state.stage {
             Stage::Plugged => {}
@@ -82,12 +82,12 @@ impl Queue {
         }
         let mut frame = state.spare.pop().unwrap_or_else(|| Frame {
             header: [0; HEADER],
-            packet: Packet::new(octets.len()),
+            packet: Packet::new(bytes.len()),
             from,
         });
         frame.header = *header;
         frame.from = from;
-        frame.packet.resize(octets.len()).copy_from_slice(octets);
+        frame.packet.resize(bytes.len()).copy_from_slice(bytes);
         state.frames.push_back(frame);
         if state.frames.len() == 1 {
             self.raise();

@@ -156,9 +156,9 @@ impl Wire for RawWire {
         let mut vnet = [0; VNET_HEADER];
         let mut ours = false;
         let read = |into: &mut [IoSliceMut<'_>]| {
-            let (octets, outgoing) = sys::receive_frame(&self.socket, into)?;
+            let (bytes, outgoing) = sys::receive_frame(&self.socket, into)?;
             ours = outgoing;
-            Ok(octets)
+            Ok(bytes)
         };
         let usual = packet.capacity();
         match self
@@ -166,7 +166,7 @@ impl Wire for RawWire {
             .receive(&mut vnet, header, packet, usual, read)
         {
             Ok(true) => {
-                let Some(sums) = vnet::incoming(&vnet, packet.octets()) else {
+                let Some(sums) = vnet::incoming(&vnet, packet.bytes()) else {
                     return Ok(Received::Nothing);
                 };
                 packet.left.sums = sums;

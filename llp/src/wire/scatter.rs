@@ -38,19 +38,19 @@ impl Overflow {
         let room = packet.resize(packet.capacity().max(usual).min(LARGEST));
         let inside = room.len();
         let beyond = overflow.get_mut(inside..).unwrap_or_default();
-        let octets = read(&mut [
+        let bytes = read(&mut [
             IoSliceMut::new(prefix),
             IoSliceMut::new(header),
             IoSliceMut::new(room),
             IoSliceMut::new(beyond),
         ])?;
-        let Some(len) = octets.checked_sub(in_front).filter(|len| *len <= LARGEST) else {
+        let Some(len) = bytes.checked_sub(in_front).filter(|len| *len <= LARGEST) else {
             packet.resize(0);
             return Ok(false);
         };
         if len > inside {
             if let Some(begin) = overflow.get_mut(..inside) {
-                begin.copy_from_slice(packet.octets());
+                begin.copy_from_slice(packet.bytes());
             }
             packet.resize(LARGEST);
             if let Some(whole) = overflow.get(..len) {
@@ -67,26 +67,26 @@ impl Overflow {
 mod tests {
     use super::*;
 
-    /// Receives a frame that consists of `octets`, scattered as by `readv`. Returns the result and
+    /// Receives a frame that consists of `bytes`, scattered as by `readv`. Returns the result and
     /// the header.
-    fn receive(octets: &[u8], packet: &mut Packet, prefix: &mut [u8]) -> (bool, [u8; HEADER]) {
+    fn receive(bytes: &[u8], packet: &mut Packet, prefix: &mut [u8]) -> (bool, [u8; HEADER]) {
         let mut header = [0; HEADER];
         let taken = Overflow::new()
             .receive(prefix, &mut header, packet, 100, |into| {
-                let mut rest = octets;
+                let mut rest = bytes;
                 for slice in into {
                     let (now, later) = rest.split_at(rest.len().min(slice.len()));
                     slice[..now.len()].copy_from_slice(now);
                     rest = later;
                 }
-                Ok(octets.len() - rest.len())
+                Ok(bytes.len() - rest.len())
             })
             .unwrap();
         (taken, header)
     }
 
-    fn frame(octets: usize) -> Vec<u8> {
-        (0..octets).map(|at| (at % 251) as u8).collect()
+    fn frame(bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|at| (at % 251) as u8).collect()
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
             let (taken, header) = receive(&sent, &mut packet, &mut []);
             assert!(taken, "{len}");
             assert_eq!(header, sent[..HEADER], "{len}");
-            assert_eq!(packet.octets(), &sent[HEADER..], "{len}");
+            assert_eq!(packet.bytes(), &sent[HEADER..], "{len}");
         }
         assert_eq!(packet.capacity(), LARGEST, "its buffer grew");
     }
@@ -108,15 +108,15 @@ mod tests {
         let sent = frame(10 + HEADER + 300);
         assert!(receive(&sent, &mut packet, &mut prefix).0);
         assert_eq!(prefix, sent[..10]);
-        assert_eq!(packet.octets(), &sent[10 + HEADER..]);
+        assert_eq!(packet.bytes(), &sent[10 + HEADER..]);
     }
 
     #[test]
     fn what_has_no_whole_header_or_is_too_long_is_no_frame() {
         let mut packet = Packet::new(100);
-        for octets in [0, 1, HEADER - 1, HEADER + LARGEST + 1, HEADER + LARGEST + 9] {
-            assert!(!receive(&frame(octets), &mut packet, &mut []).0, "{octets}");
-            assert!(packet.octets().is_empty());
+        for bytes in [0, 1, HEADER - 1, HEADER + LARGEST + 1, HEADER + LARGEST + 9] {
+            assert!(!receive(&frame(bytes), &mut packet, &mut []).0, "{bytes}");
+            assert!(packet.bytes().is_empty());
         }
         assert!(!receive(&frame(10 + HEADER - 1), &mut packet, &mut [0; 10]).0);
     }

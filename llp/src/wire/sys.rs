@@ -83,14 +83,14 @@ pub(super) fn attach_tap(
     if offload {
         // A persistent device keeps the header length that its previous user set, so it is set
         // again.
-        let mut octets: c_int = VNET_HEADER;
+        let mut bytes: c_int = VNET_HEADER;
         // SAFETY: TUNSETVNETHDRSZ takes a pointer to an `int`, which lives during the call. The
         // descriptor is open.
         checked(unsafe {
             libc::ioctl(
                 tun.as_fd().as_raw_fd(),
                 libc::TUNSETVNETHDRSZ as _,
-                &raw mut octets,
+                &raw mut bytes,
             )
         })?;
         if set_features(&tun, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6).is_ok() {
@@ -154,7 +154,7 @@ pub(super) fn ethernet_address(
     interface_ioctl(control, libc::SIOCGIFHWADDR as c_ulong, &mut request)?;
     // SAFETY: SIOCGIFHWADDR has filled in this member; any bits are valid for it.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
-    let [a, b, c, d, e, f, ..] = address.sa_data.map(|octet| octet.to_ne_bytes()[0]);
+    let [a, b, c, d, e, f, ..] = address.sa_data.map(|byte| byte.to_ne_bytes()[0]);
     Ok((address.sa_family == libc::ARPHRD_ETHER).then_some([a, b, c, d, e, f]))
 }
 
@@ -270,8 +270,8 @@ pub(super) fn receive_frame(
             libc::MSG_DONTWAIT,
         )
     };
-    let octets = usize::try_from(received).map_err(|_| last_errno())?;
-    Ok((octets, address.sll_pkttype == libc::PACKET_OUTGOING))
+    let bytes = usize::try_from(received).map_err(|_| last_errno())?;
+    Ok((bytes, address.sll_pkttype == libc::PACKET_OUTGOING))
 }
 
 /// An address that the kernel has on an interface, with its network prefix.

@@ -155,7 +155,7 @@ impl Wire for TapWire {
         let mut vnet = vnet::PLAIN;
         let prefix: &mut [u8] = if self.offload { &mut vnet } else { &mut [] };
         match self.overflow.receive(prefix, header, packet, usual, read) {
-            Ok(true) => Ok(match vnet::incoming(&vnet, packet.octets()) {
+            Ok(true) => Ok(match vnet::incoming(&vnet, packet.bytes()) {
                 Some(sums) => {
                     packet.left.sums = sums;
                     Received::Frame

@@ -39,7 +39,7 @@ pub(super) fn outgoing(packet: &[u8], left: Left) -> [u8; VNET_HEADER] {
     let length = packet.get(usize::from(start) + TCP_OFFSET);
     let (gso, headers, segment) = match (left.segment, length) {
         (1.., Some(length)) if offset == TCP_CHECKSUM => {
-            let gso = match packet.first().map(|octet| octet >> 4) {
+            let gso = match packet.first().map(|byte| byte >> 4) {
                 Some(4) => GSO_TCPV4,
                 _ => GSO_TCPV6,
             };
@@ -94,8 +94,8 @@ pub(crate) fn complete(packet: &mut [u8], sums: Sums) {
 }
 
 /// Returns the one's complement sum of the bytes (RFC 1071), not inverted.
-pub(crate) fn ones_complement_sum(octets: &[u8]) -> u16 {
-    let (words, rest) = octets.as_chunks::<4>();
+pub(crate) fn ones_complement_sum(bytes: &[u8]) -> u16 {
+    let (words, rest) = bytes.as_chunks::<4>();
     let mut sum: u64 = words
         .iter()
         .map(|word| u64::from(u32::from_be_bytes(*word)))
@@ -127,9 +127,9 @@ mod tests {
     }
 
     /// Computes the sum of RFC 1071 in the simplest way, one 16-bit word after the other.
-    fn slow_sum(octets: &[u8]) -> u16 {
+    fn slow_sum(bytes: &[u8]) -> u16 {
         let mut sum: u32 = 0;
-        for pair in octets.chunks(2) {
+        for pair in bytes.chunks(2) {
             sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
             sum = (sum & 0xffff) + (sum >> 16);
         }
@@ -206,25 +206,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sum_is_that_of_rfc_1071(octets in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn the_sum_is_that_of_rfc_1071(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             // 0 and 0xffff are equal in this arithmetic, but both functions return 0 only for
             // zeros.
-            prop_assert_eq!(ones_complement_sum(&octets), slow_sum(&octets));
+            prop_assert_eq!(ones_complement_sum(&bytes), slow_sum(&bytes));
         }
 
         #[test]
         fn a_completed_packet_sums_up_to_ones(
-            mut octets in proptest::collection::vec(any::<u8>(), 40..300),
+            mut bytes in proptest::collection::vec(any::<u8>(), 40..300),
             start in 0usize..20,
             offset in 0usize..9,
             pseudo in any::<u16>(),
         ) {
             let offset = offset * 2;
-            octets[start + offset..start + offset + 2].copy_from_slice(&pseudo.to_be_bytes());
-            let sums = incoming(&header(HEADER + start, offset), &octets).unwrap();
-            complete(&mut octets, sums);
+            bytes[start + offset..start + offset + 2].copy_from_slice(&pseudo.to_be_bytes());
+            let sums = incoming(&header(HEADER + start, offset), &bytes).unwrap();
+            complete(&mut bytes, sums);
             // A receiver adds up the covered bytes and the pseudo-header in the same way.
-            let mut all = octets[start..].to_vec();
+            let mut all = bytes[start..].to_vec();
             if all.len() % 2 == 1 {
                 all.push(0);
             }

@@ -33,7 +33,7 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    pub(crate) fn octets(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.next() as u8).collect()
     }
 }
@@ -330,12 +330,12 @@ pub(crate) fn random_data_crosses_in_random_pieces(
     client: &dyn Network,
     server: &dyn Network,
     at: SocketAddr,
-    octets: usize,
+    bytes: usize,
 ) {
     for seed in 1..4 {
         let (a, b) = connected(client, server, at);
         let mut random = Random(0x9e37_79b9 * seed);
-        let (from_a, from_b) = (random.octets(octets), random.octets(octets / 2));
+        let (from_a, from_b) = (random.bytes(bytes), random.bytes(bytes / 2));
         let mut a = End::new(a, from_a, seed);
         let mut b = End::new(b, from_b, seed + 77);
         run_both(&mut a, &mut b);
@@ -397,13 +397,13 @@ pub(crate) fn an_abort_is_a_reset_at_the_peer(
     assert!(!b.flushed());
 }
 
-pub(crate) fn a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(
+pub(crate) fn a_fin_comes_after_all_bytes_and_leaves_the_other_direction_open(
     client: &dyn Network,
     server: &dyn Network,
     at: SocketAddr,
 ) {
     let (a, b) = connected(client, server, at);
-    let data = Random(5).octets(3_000_000);
+    let data = Random(5).bytes(3_000_000);
     let mut a = End::new(a, data, 3).bulk();
     let mut b = End::new(b, Vec::new(), 4);
     b.finish = false;
@@ -566,12 +566,12 @@ pub(crate) fn both_directions_at_once_from_two_threads(
     client: &dyn Network,
     server: &dyn Network,
     at: SocketAddr,
-    octets: usize,
+    bytes: usize,
 ) {
     let (a, b) = connected(client, server, at);
-    let mut random = Random(octets as u64);
-    let a = End::new(a, random.octets(octets), 8).bulk();
-    let b = End::new(b, random.octets(octets), 9).bulk();
+    let mut random = Random(bytes as u64);
+    let a = End::new(a, random.bytes(bytes), 8).bulk();
+    let b = End::new(b, random.bytes(bytes), 9).bulk();
     let (of_a, of_b) = (a.to_send.clone(), b.to_send.clone());
     std::thread::scope(|scope| {
         let a = scope.spawn(|| a.run_to_the_end());
@@ -589,7 +589,7 @@ pub(crate) fn small_messages_go_there_and_back(
 ) {
     let (mut a, mut b) = connected(client, server, at);
     let exchange = |llp: &mut dyn Llp, first: bool| {
-        let mut octets = [0; 8];
+        let mut bytes = [0; 8];
         for number in 0..count as u64 {
             if first {
                 assert_eq!(
@@ -601,18 +601,15 @@ pub(crate) fn small_messages_go_there_and_back(
             while have < 8 {
                 llp.clear_readiness();
                 llp.drive();
-                match llp.try_recv(&mut octets[have..]).unwrap() {
+                match llp.try_recv(&mut bytes[have..]).unwrap() {
                     Recv::Data(got) => have += got,
                     Recv::WouldBlock => wait(&[Wait::connection(llp, false)]),
                     Recv::Closed => panic!("closed without a close"),
                 }
             }
-            assert_eq!(u64::from_be_bytes(octets), number);
+            assert_eq!(u64::from_be_bytes(bytes), number);
             if !first {
-                assert_eq!(
-                    llp.try_send(&[Piece::from(&octets)], SendHints::NONE),
-                    Ok(8)
-                );
+                assert_eq!(llp.try_send(&[Piece::from(&bytes)], SendHints::NONE), Ok(8));
             }
         }
     };
@@ -629,8 +626,8 @@ pub(crate) fn a_reset_and_a_fin_are_told_apart_without_reading(
 ) {
     let (mut a, mut b) = connected(client, server, at);
     assert_eq!(b.lost(), None);
-    let octets = [Piece::from(b"not read")];
-    assert_eq!(a.try_send(&octets, SendHints::NONE), Ok(8));
+    let bytes = [Piece::from(b"not read")];
+    assert_eq!(a.try_send(&bytes, SendHints::NONE), Ok(8));
     for _ in 0..100 {
         a.drive();
         assert!(!b.peer_closed());
@@ -646,7 +643,7 @@ pub(crate) fn a_reset_and_a_fin_are_told_apart_without_reading(
         assert_eq!(b.lost(), None, "the bytes and the FIN wait to be read");
     }
     let (mut a, mut b) = connected(client, server, at);
-    assert_eq!(a.try_send(&octets, SendHints::NONE), Ok(8));
+    assert_eq!(a.try_send(&bytes, SendHints::NONE), Ok(8));
     a.abort();
     let addr = b.peer_addr();
     let error = loop {

@@ -11,9 +11,9 @@ use uwarp_capture::Reader;
 pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Shared {
-    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -23,7 +23,7 @@ impl Write for Shared {
 
 impl Shared {
     /// Returns the bytes written to the file so far.
-    pub(crate) fn octets(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -34,7 +34,7 @@ pub(crate) type Segments = Vec<(u64, u64)>;
 
 /// Returns the data segments that were sent to the address `to`.
 pub(crate) fn segments(file: &Shared, to: SocketAddr) -> Segments {
-    let mut reader = Reader::new(Cursor::new(file.octets())).unwrap();
+    let mut reader = Reader::new(Cursor::new(file.bytes())).unwrap();
     let (mut first, mut segments) = (None, Vec::new());
     while let Some(packet) = reader.next_packet().unwrap() {
         let segment = packet.tcp().unwrap();

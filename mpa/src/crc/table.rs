@@ -3,38 +3,38 @@
 /// Polynomial of RFC 3720 section 12.1, reflected.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// `TABLES[n][octet]`: contribution of `octet` when `n` more bytes follow it.
+/// `TABLES[n][byte]`: contribution of `byte` when `n` more bytes follow it.
 static TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {
     let mut tables = [[0; 256]; 8];
-    let mut octet = 0;
-    while octet < 256 {
-        let mut value = octet as u32;
+    let mut byte = 0;
+    while byte < 256 {
+        let mut value = byte as u32;
         let mut bit = 0;
         while bit < 8 {
             value = (value >> 1) ^ (POLYNOMIAL & (value & 1).wrapping_neg());
             bit += 1;
         }
-        tables[0][octet] = value;
-        octet += 1;
+        tables[0][byte] = value;
+        byte += 1;
     }
     let mut n = 1;
     while n < 8 {
-        let mut octet = 0;
-        while octet < 256 {
-            let previous = tables[n - 1][octet];
-            tables[n][octet] = (previous >> 8) ^ tables[0][(previous & 0xFF) as usize];
-            octet += 1;
+        let mut byte = 0;
+        while byte < 256 {
+            let previous = tables[n - 1][byte];
+            tables[n][byte] = (previous >> 8) ^ tables[0][(previous & 0xFF) as usize];
+            byte += 1;
         }
         n += 1;
     }
     tables
 }
 
-/// Adds `octets` to the CRC register `state` and returns the new value.
-pub(super) fn advance(mut state: u32, octets: &[u8]) -> u32 {
-    let (eights, rest) = octets.as_chunks::<8>();
+/// Adds `bytes` to the CRC register `state` and returns the new value.
+pub(super) fn advance(mut state: u32, bytes: &[u8]) -> u32 {
+    let (eights, rest) = bytes.as_chunks::<8>();
     for eight in eights {
         let [s0, s1, s2, s3] = state.to_le_bytes();
         let [o0, o1, o2, o3, o4, o5, o6, o7] = *eight;
@@ -47,9 +47,9 @@ pub(super) fn advance(mut state: u32, octets: &[u8]) -> u32 {
             ^ TABLES[1][usize::from(o6)]
             ^ TABLES[0][usize::from(o7)];
     }
-    for &octet in rest {
+    for &byte in rest {
         let [low, ..] = state.to_le_bytes();
-        state = (state >> 8) ^ TABLES[0][usize::from(low ^ octet)];
+        state = (state >> 8) ^ TABLES[0][usize::from(low ^ byte)];
     }
     state
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{
-    BEFORE_FIGURE_6, FIGURE_5, FIGURE_6, chunked, drain, octets, send_header, stream_of, ulpdus,
+    BEFORE_FIGURE_6, FIGURE_5, FIGURE_6, bytes, chunked, drain, send_header, stream_of, ulpdus,
 };
 
 fn all_of(ulpdu: &Ulpdu<'_>) -> Vec<u8> {
@@ -54,7 +54,7 @@ fn figures_5_and_6_of_rfc_5044_are_taken() {
 #[test]
 fn need_grows_from_the_length_field_to_the_whole_fpdu() {
     for (markers, first) in [(false, 2), (true, 6)] {
-        let stream = stream_of(&[octets(600, 0)], true, markers);
+        let stream = stream_of(&[bytes(600, 0)], true, markers);
         let mut deframer = Deframer::new(true, markers);
         for len in 0..stream.len() {
             let expected = if len < first { first } else { stream.len() };
@@ -70,35 +70,35 @@ fn need_grows_from_the_length_field_to_the_whole_fpdu() {
 #[test]
 fn head_is_borrowed_unless_a_marker_lies_in_it() {
     // The length field is at 0x1EC, so the Marker follows the 18th byte of the ULPDU.
-    let stream = stream_of(&[octets(BEFORE_FIGURE_6, 0), octets(42, 5)], true, true);
+    let stream = stream_of(&[bytes(BEFORE_FIGURE_6, 0), bytes(42, 5)], true, true);
     let mut deframer = Deframer::new(true, true);
     let used = fpdu(&mut deframer, &stream).wire_len();
     let ulpdu = fpdu(&mut deframer, &stream[used..]);
     let mut scratch = [0xEE; 18];
-    assert_eq!(ulpdu.head(&mut scratch), &octets(42, 5)[..18]);
+    assert_eq!(ulpdu.head(&mut scratch), &bytes(42, 5)[..18]);
     assert_eq!(scratch, [0xEE; 18]);
     let mut scratch = [0xEE; 19];
-    assert_eq!(ulpdu.head(&mut scratch), &octets(42, 5)[..19]);
-    assert_eq!(scratch, octets(42, 5)[..19]);
+    assert_eq!(ulpdu.head(&mut scratch), &bytes(42, 5)[..19]);
+    assert_eq!(scratch, bytes(42, 5)[..19]);
     let mut scratch = [0xEE; 100];
-    assert_eq!(ulpdu.head(&mut scratch), &octets(42, 5)[..]);
+    assert_eq!(ulpdu.head(&mut scratch), &bytes(42, 5)[..]);
 }
 
 #[test]
 fn pieces_outside_the_ulpdu_are_left_out() {
-    let stream = stream_of(&[octets(10, 0)], true, false);
+    let stream = stream_of(&[bytes(10, 0)], true, false);
     let mut deframer = Deframer::new(true, false);
     let ulpdu = fpdu(&mut deframer, &stream);
     assert_eq!(
         ulpdu.pieces(8, usize::MAX).collect::<Vec<_>>(),
-        [&octets(10, 0)[8..]]
+        [&bytes(10, 0)[8..]]
     );
     assert_eq!(ulpdu.pieces(10, 1).count(), 0);
     assert_eq!(ulpdu.pieces(usize::MAX, usize::MAX).count(), 0);
 }
 
 #[test]
-fn a_ulpdu_of_no_octets_is_passed_on() {
+fn a_ulpdu_of_no_bytes_is_passed_on() {
     let mut stream = [0; 8];
     seal(&mut stream);
     let mut deframer = Deframer::new(true, false);
@@ -110,7 +110,7 @@ fn a_ulpdu_of_no_octets_is_passed_on() {
 
 #[test]
 fn bad_crc_is_told_and_is_the_last_word() {
-    let mut stream = stream_of(&[octets(30, 0), octets(30, 1)], true, false);
+    let mut stream = stream_of(&[bytes(30, 0), bytes(30, 1)], true, false);
     let good = stream.clone();
     stream[9] ^= 1;
     let mut deframer = Deframer::new(true, false);
@@ -127,30 +127,30 @@ fn bad_crc_is_told_and_is_the_last_word() {
 
 #[test]
 fn without_crc_the_field_may_hold_anything() {
-    let mut stream = stream_of(&[octets(30, 0)], false, true);
+    let mut stream = stream_of(&[bytes(30, 0)], false, true);
     let len = stream.len();
     stream[len - 4..].fill(0x5A);
     assert_eq!(
         all_of(&fpdu(&mut Deframer::new(false, true), &stream)),
-        octets(30, 0)
+        bytes(30, 0)
     );
 }
 
 #[test]
 fn pad_may_hold_anything_that_the_crc_covers() {
-    let mut stream = stream_of(&[octets(5, 0)], true, false);
+    let mut stream = stream_of(&[bytes(5, 0)], true, false);
     stream[7] = 0x77;
     assert!(Deframer::new(true, false).next(&stream).is_err());
     seal(&mut stream);
     assert_eq!(
         all_of(&fpdu(&mut Deframer::new(true, false), &stream)),
-        octets(5, 0)
+        bytes(5, 0)
     );
 }
 
 #[test]
 fn a_wrong_marker_behind_a_valid_crc_is_a_mismatch() {
-    let good = stream_of(&[octets(1200, 0)], true, true);
+    let good = stream_of(&[bytes(1200, 0)], true, true);
     for (marker, pointer, expected) in [(0, 4, 0), (512, 0, 508), (1024, 1024, 1020)] {
         let mut stream = good.clone();
         stream[marker + 2..marker + 4].copy_from_slice(&u16::to_be_bytes(pointer));
@@ -174,14 +174,14 @@ fn a_wrong_marker_behind_a_valid_crc_is_a_mismatch() {
 
 #[test]
 fn reserved_parts_of_a_marker_are_ignored() {
-    let mut stream = stream_of(&[octets(600, 0)], true, true);
+    let mut stream = stream_of(&[bytes(600, 0)], true, true);
     stream[0] = 0xFF; // reserved
     stream[513] = 0xFF;
     stream[515] |= 3; // low bits of FPDUPTR
     seal(&mut stream);
     assert_eq!(
         all_of(&fpdu(&mut Deframer::new(true, true), &stream)),
-        octets(600, 0)
+        bytes(600, 0)
     );
 }
 
@@ -254,7 +254,7 @@ proptest! {
     #[test]
     #[cfg_attr(miri, ignore = "minutes, and shorter ones go the same way")]
     fn the_longest_ulpdu_survives(markers: bool, crc: bool, before in 1..600usize) {
-        let ulpdus = vec![octets(before, 1), octets(MAX_ULPDU, 2)];
+        let ulpdus = vec![bytes(before, 1), bytes(MAX_ULPDU, 2)];
         let mut stream = stream_of(&ulpdus, crc, markers);
         let mut got = Vec::new();
         drain(&mut Deframer::new(crc, markers), &mut stream, &mut got).unwrap();
@@ -265,19 +265,19 @@ proptest! {
     fn any_range_is_the_same_as_cutting_the_ulpdu(
         before in 1..520usize, len in 1..CUT, offset in 0..CUT + 100, wanted in 0..CUT + 100,
     ) {
-        let stream = stream_of(&[octets(before, 1), octets(len, 2)], true, true);
+        let stream = stream_of(&[bytes(before, 1), bytes(len, 2)], true, true);
         let mut deframer = Deframer::new(true, true);
         let used = fpdu(&mut deframer, &stream).wire_len();
         let ulpdu = fpdu(&mut deframer, &stream[used..]);
         let got: Vec<u8> = ulpdu.pieces(offset, wanted).flatten().copied().collect();
         let (from, to) = (offset.min(len), (offset + wanted).min(len));
-        prop_assert_eq!(&got[..], &octets(len, 2)[from..to]);
+        prop_assert_eq!(&got[..], &bytes(len, 2)[from..to]);
         let mut scratch = vec![0; wanted];
-        prop_assert_eq!(ulpdu.head(&mut scratch), &octets(len, 2)[..wanted.min(len)]);
+        prop_assert_eq!(ulpdu.head(&mut scratch), &bytes(len, 2)[..wanted.min(len)]);
     }
 
     #[test]
-    fn one_changed_octet_never_gives_another_ulpdu(
+    fn one_changed_byte_never_gives_another_ulpdu(
         ulpdus in ulpdus(5), at: prop::sample::Index, flip in 1..=u8::MAX, markers: bool,
     ) {
         let mut stream = stream_of(&ulpdus, true, markers);
@@ -292,7 +292,7 @@ proptest! {
     }
 
     #[test]
-    fn random_octets_end_in_an_error_or_a_wait(
+    fn random_bytes_end_in_an_error_or_a_wait(
         mut stream in proptest::collection::vec(any::<u8>(), 0..RANDOM), crc: bool, markers: bool,
     ) {
         let _ = drain(&mut Deframer::new(crc, markers), &mut stream, &mut Vec::new());
@@ -302,7 +302,7 @@ proptest! {
 #[test]
 fn an_fpdu_that_was_put_back_comes_again_with_its_markers() {
     for markers in [false, true] {
-        let stream = stream_of(&[octets(600, 0), octets(700, 1)], true, markers);
+        let stream = stream_of(&[bytes(600, 0), bytes(700, 1)], true, markers);
         let mut deframer = Deframer::new(true, markers);
         let mut at = 0;
         for len in [600, 700] {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{
-    BEFORE_FIGURE_6, FIGURE_5, FIGURE_6, octets, send_header, stream_by_the_text, stream_of, ulpdus,
+    BEFORE_FIGURE_6, FIGURE_5, FIGURE_6, bytes, send_header, stream_by_the_text, stream_of, ulpdus,
 };
 
 #[test]
@@ -49,7 +49,7 @@ fn without_crc_the_field_is_there_and_zero() {
 }
 
 #[test]
-fn a_ulpdu_has_one_to_64768_octets() {
+fn a_ulpdu_has_one_to_64768_bytes() {
     let mut framer = Framer::new(true, false);
     let mut out = Vec::new();
     let source = [0; MAX_ULPDU];
@@ -103,18 +103,15 @@ fn a_slice_too_short_is_refused_untouched() {
 fn rewinding_forgets_what_was_not_sent() {
     let mut framer = Framer::new(true, true);
     let mut sent = Vec::new();
-    framer.frame(&octets(300, 1), &[], 0, 0, &mut sent).unwrap();
+    framer.frame(&bytes(300, 1), &[], 0, 0, &mut sent).unwrap();
     let position = framer.position();
     framer
-        .frame(&octets(999, 2), &[], 0, 0, &mut Vec::new())
+        .frame(&bytes(999, 2), &[], 0, 0, &mut Vec::new())
         .unwrap();
     framer.rewind(position);
     framer.rewind(position + 512); // a later position, which is ignored
-    framer.frame(&octets(400, 3), &[], 0, 0, &mut sent).unwrap();
-    assert_eq!(
-        sent,
-        stream_of(&[octets(300, 1), octets(400, 3)], true, true)
-    );
+    framer.frame(&bytes(400, 3), &[], 0, 0, &mut sent).unwrap();
+    assert_eq!(sent, stream_of(&[bytes(300, 1), bytes(400, 3)], true, true));
 }
 
 #[test]
@@ -147,14 +144,14 @@ proptest! {
     }
 
     #[test]
-    fn every_way_of_framing_gives_the_same_octets(
+    fn every_way_of_framing_gives_the_same_bytes(
         header in 0..71usize,
         len in prop_oneof![0..200usize, 1900..2200usize, 0..LONGEST],
         offset in 0..9usize,
         crc: bool,
     ) {
         prop_assume!(header + len > 0);
-        let (header, source) = (octets(header, 7), octets(offset + len, 9));
+        let (header, source) = (bytes(header, 7), bytes(offset + len, 9));
         let (mut staged, mut in_place) = (vec![1, 2, 3], vec![1, 2, 3]);
         let mut framers = [0; 3].map(|_| Framer::new(crc, false));
         let fpdu_len = framers[0].fpdu_len(header.len() + len);
@@ -181,7 +178,7 @@ proptest! {
 
     #[test]
     fn markers_overwrite_whatever_the_slice_held(len in 1..MARKED, crc: bool) {
-        let source = octets(len, 3);
+        let source = bytes(len, 3);
         let mut slice = vec![0xEE; 4000];
         let taken = Framer::new(crc, true).frame_into(&[], source.as_slice(), 0, len, &mut slice);
         slice.truncate(taken.unwrap());

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::error::{FirstOctets, StartupError};
+use super::error::{FirstBytes, StartupError};
 use super::frame::{FrameKind, Parsed, StartupFrame};
 use super::options::Revision;
 use crate::mutants::mutate;
@@ -17,7 +17,7 @@ pub(super) struct Assembler {
     /// Highest revision that this side accepts.
     highest: Revision,
     /// Bytes of the frame received so far, at most 532.
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Assembler {
@@ -25,13 +25,13 @@ impl Assembler {
         Self {
             kind,
             highest,
-            octets: Vec::new(),
+            bytes: Vec::new(),
         }
     }
 
     /// Number of bytes taken so far.
     pub(super) fn received(&self) -> usize {
-        self.octets.len()
+        self.bytes.len()
     }
 
     /// Takes the bytes of the frame from `input`. Returns the number of bytes taken, and the frame
@@ -49,9 +49,9 @@ impl Assembler {
             if rest.is_empty() {
                 return Ok((input.len(), None));
             }
-            let missing = need.saturating_sub(self.octets.len()).min(rest.len());
+            let missing = need.saturating_sub(self.bytes.len()).min(rest.len());
             let (taken, left) = rest.split_at(missing);
-            self.octets.extend_from_slice(taken);
+            self.bytes.extend_from_slice(taken);
             rest = left;
         }
     }
@@ -60,14 +60,14 @@ impl Assembler {
     /// bytes after those already taken. They are used only in the error about a peer that does not
     /// speak MPA.
     fn parse(&self, rest: &[u8]) -> Result<Result<(StartupFrame, Revision), usize>, StartupError> {
-        let parsed = StartupFrame::parse(self.kind, &self.octets);
+        let parsed = StartupFrame::parse(self.kind, &self.bytes);
         if let Err(StartupError::NotMpa { peer, .. }) = parsed {
-            let first = FirstOctets::of(&self.octets, rest);
+            let first = FirstBytes::of(&self.bytes, rest);
             return Err(StartupError::NotMpa { first, peer });
         }
         // 5044-7.1.1-13: the key is valid, so check Rev before the fields that only a known
         // revision defines.
-        let revision = match self.octets.get(REV) {
+        let revision = match self.bytes.get(REV) {
             Some(&revision) if !wrong_frame(&parsed) => Some(self.check_revision(revision)?),
             _ => None,
         };

@@ -90,60 +90,58 @@ pub(super) fn check_limit(value: u16) -> Result<(), ConfigError> {
 
 /// First bytes from a peer that does not speak MPA, for the error message.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FirstOctets {
-    octets: [u8; Self::MAX],
+pub struct FirstBytes {
+    bytes: [u8; Self::MAX],
     len: usize,
 }
 
-impl FirstOctets {
+impl FirstBytes {
     /// Largest number of bytes that are kept.
     pub const MAX: usize = 24;
 
     /// Copies the first bytes of `before` followed by `after`.
     pub(super) fn of(before: &[u8], after: &[u8]) -> Self {
-        let mut octets = [0; Self::MAX];
+        let mut bytes = [0; Self::MAX];
         let mut len = 0;
-        for (place, &octet) in octets.iter_mut().zip(before.iter().chain(after)) {
-            *place = octet;
+        for (place, &byte) in bytes.iter_mut().zip(before.iter().chain(after)) {
+            *place = byte;
             len += 1;
         }
-        Self { octets, len }
+        Self { bytes, len }
     }
 
     /// Returns the bytes as received.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        self.octets.get(..self.len).unwrap_or_default()
+        self.bytes.get(..self.len).unwrap_or_default()
     }
 }
 
 /// Displays the bytes as text in quotes if they start with a line of text, otherwise in
 /// hexadecimal.
-impl fmt::Display for FirstOctets {
+impl fmt::Display for FirstBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let octets = self.as_slice();
-        let printable = octets
+        let bytes = self.as_slice();
+        let printable = bytes
             .iter()
             .take_while(|o| matches!(o, b' '..=b'~'))
             .count();
-        let line_end = octets
+        let line_end = bytes
             .get(printable)
             .is_none_or(|o| matches!(o, b'\r' | b'\n' | b'\t'));
         // Fewer than four printable bytes count as text only if the line ends after them.
         if printable > 0 && (line_end || printable >= 4) {
-            let text = octets.get(..printable).unwrap_or_default();
+            let text = bytes.get(..printable).unwrap_or_default();
             return write!(f, "'{}'", core::str::from_utf8(text).unwrap_or_default());
         }
         f.write_str("bytes")?;
-        octets
-            .iter()
-            .try_for_each(|octet| write!(f, " {octet:02x}"))
+        bytes.iter().try_for_each(|byte| write!(f, " {byte:02x}"))
     }
 }
 
-impl fmt::Debug for FirstOctets {
+impl fmt::Debug for FirstBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FirstOctets({self})")
+        write!(f, "FirstBytes({self})")
     }
 }
 
@@ -155,7 +153,7 @@ pub enum StartupError {
     #[error("the peer {} {first}, not an MPA {}", verb(*.peer), frame_of(*.peer))]
     NotMpa {
         /// First bytes received.
-        first: FirstOctets,
+        first: FirstBytes,
         /// Role that the peer should have.
         peer: Role,
     },
@@ -212,7 +210,7 @@ pub enum StartupError {
     #[error(
         "the peer sent {count} bytes behind its MPA Request and before our Reply: the length of its private data is wrong, or it does not wait for the Reply"
     )]
-    TrailingOctets {
+    TrailingBytes {
         /// Number of bytes after the Request.
         count: usize,
     },
@@ -303,7 +301,7 @@ impl StartupError {
                 MpaErrorCode::LocalCatastrophic
             }
             Self::NotMpa { .. }
-            | Self::TrailingOctets { .. }
+            | Self::TrailingBytes { .. }
             | Self::RequestInsteadOfReply
             | Self::ReplyInsteadOfRequest
             | Self::UnsupportedRevision { .. }

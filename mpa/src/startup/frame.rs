@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::error::{ConfigError, FirstOctets, StartupError, check_depth};
+use super::error::{ConfigError, FirstBytes, StartupError, check_depth};
 use super::negotiated::Role;
 use super::options::{Model, NO_AUTO, RtrKinds};
 use crate::mutants::mutate;
@@ -77,8 +77,8 @@ pub struct Enhanced {
 }
 
 impl Enhanced {
-    fn parse(octets: [u8; ENHANCED]) -> Self {
-        let [a, b, c, d] = octets;
+    fn parse(bytes: [u8; ENHANCED]) -> Self {
+        let [a, b, c, d] = bytes;
         let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let model = if first & PEER_TO_PEER != 0 {
             Model::PeerToPeer(RtrKinds {
@@ -145,7 +145,7 @@ pub enum Parsed {
 }
 
 impl StartupFrame {
-    /// Parses a frame of the given kind at the start of `octets`.
+    /// Parses a frame of the given kind at the start of `bytes`.
     ///
     /// Bytes that cannot be the start of such a frame are refused at the first wrong byte, even if
     /// the frame is incomplete. The Rev field is not checked here, but S is ignored below revision
@@ -153,9 +153,9 @@ impl StartupFrame {
     ///
     /// # Errors
     /// The bytes are not the start of such a frame.
-    pub fn parse(kind: FrameKind, octets: &[u8]) -> Result<Parsed, StartupError> {
-        check_key(kind, octets)?;
-        let Some((fixed, rest)) = octets.split_first_chunk::<FIXED>() else {
+    pub fn parse(kind: FrameKind, bytes: &[u8]) -> Result<Parsed, StartupError> {
+        check_key(kind, bytes)?;
+        let Some((fixed, rest)) = bytes.split_first_chunk::<FIXED>() else {
             return Ok(Parsed::Need(FIXED));
         };
         let [.., flags, revision, high, low] = *fixed;
@@ -226,22 +226,22 @@ impl StartupFrame {
             .iter()
             .filter(|(set, _)| *set)
             .fold(0, |all, (_, flag)| all | flag);
-        let mut octets = Vec::with_capacity(FIXED + usize::from(pd_length));
-        octets.extend_from_slice(&self.kind.key_sent());
-        octets.extend_from_slice(&[flags | mutate!(0, StartupReservedSet => 1), self.revision]);
+        let mut bytes = Vec::with_capacity(FIXED + usize::from(pd_length));
+        bytes.extend_from_slice(&self.kind.key_sent());
+        bytes.extend_from_slice(&[flags | mutate!(0, StartupReservedSet => 1), self.revision]);
         let pd_length = mutate!(pd_length, PdLengthShort => pd_length - u16::from(len > 0));
-        octets.extend_from_slice(&pd_length.to_be_bytes());
+        bytes.extend_from_slice(&pd_length.to_be_bytes());
         if let Some(enhanced) = &self.enhanced {
-            octets.extend_from_slice(&enhanced.emit());
+            bytes.extend_from_slice(&enhanced.emit());
         }
-        octets.extend_from_slice(private_data);
-        Ok(octets)
+        bytes.extend_from_slice(private_data);
+        Ok(bytes)
     }
 }
 
 /// Checks the received part of the key.
-fn check_key(kind: FrameKind, octets: &[u8]) -> Result<(), StartupError> {
-    let differs = |key: [u8; 16]| key.iter().zip(octets).position(|(k, o)| k != o);
+fn check_key(kind: FrameKind, bytes: &[u8]) -> Result<(), StartupError> {
+    let differs = |key: [u8; 16]| key.iter().zip(bytes).position(|(k, o)| k != o);
     let Some(at) = mutate!(differs(kind.key()), KeyNotChecked => None) else {
         return Ok(());
     };
@@ -251,12 +251,12 @@ fn check_key(kind: FrameKind, octets: &[u8]) -> Result<(), StartupError> {
     };
     // The two keys differ in one letter. If the bytes match the other key up to this letter, the
     // peer is sending the other kind of frame (5044-7.1.2-17).
-    if octets.starts_with(&other[..=at]) {
+    if bytes.starts_with(&other[..=at]) {
         return Err(error);
     }
     let peer = kind.sender();
     Err(StartupError::NotMpa {
-        first: FirstOctets::of(octets, &[]),
+        first: FirstBytes::of(bytes, &[]),
         peer,
     })
 }

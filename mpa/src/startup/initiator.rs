@@ -280,14 +280,14 @@ impl Initiator {
     /// # Errors
     /// The Reply is invalid, and the connection has to be closed. Every later call returns the same
     /// error.
-    pub fn receive(&mut self, octets: &[u8]) -> Result<(usize, Option<Outcome>), StartupError> {
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(usize, Option<Outcome>), StartupError> {
         match self.state {
             State::AwaitReply => {}
             State::FullOperation | State::Rejected | State::TerminateOnly | State::Failed => {
                 return self.error.map_or(Ok((0, None)), Err);
             }
         }
-        let (taken, outcome) = match self.take(octets) {
+        let (taken, outcome) = match self.take(bytes) {
             Ok(taken) => taken,
             Err(error) => return Err(self.fail(Event::ReplyInvalid, error)),
         };
@@ -330,8 +330,8 @@ impl Initiator {
         )
     }
 
-    fn take(&mut self, octets: &[u8]) -> Result<(usize, Option<Outcome>), StartupError> {
-        let (taken, reply) = self.reply.push(octets)?;
+    fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<Outcome>), StartupError> {
+        let (taken, reply) = self.reply.push(bytes)?;
         let outcome = match reply {
             None => None,
             Some((reply, revision)) => Some(self.config.settle(reply, revision)?),

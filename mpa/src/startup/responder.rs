@@ -206,14 +206,14 @@ impl Responder {
     /// # Errors
     /// The Request is invalid, and the connection has to be closed. Every later call returns the
     /// same error.
-    pub fn receive(&mut self, octets: &[u8]) -> Result<(usize, Option<Request>), StartupError> {
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(usize, Option<Request>), StartupError> {
         match self.state {
             State::AwaitRequest => {}
             State::AwaitAnswer | State::Accepted | State::Rejected | State::Failed => {
                 return self.error.map_or(Ok((0, None)), Err);
             }
         }
-        let (taken, request) = match self.assembler.push(octets) {
+        let (taken, request) = match self.assembler.push(bytes) {
             Ok(taken) => taken,
             Err(error) => return Err(self.fail(Event::RequestInvalid, error)),
         };
@@ -318,9 +318,9 @@ impl Responder {
         });
         let mut reply = self.reply(request, enhanced, private_data);
         reply.rejected = mutate!(true, RejectWithoutR => false);
-        let octets = reply.emit()?;
+        let bytes = reply.emit()?;
         self.state = rejected;
-        Ok(octets)
+        Ok(bytes)
     }
 
     /// Records that the connection ended: by RST if `reset` is true, otherwise by FIN. Returns the

@@ -78,34 +78,34 @@ proptest! {
         id in any::<u32>(), stag in any::<u32>(), to in any::<u64>(), op in ops(),
     ) {
         let request = AtomicRequestHeader::new(id, STag(stag), TaggedOffset(to), op);
-        let octets = request.emit();
-        prop_assert_eq!(AtomicRequestHeader::parse(&octets), Some(request));
+        let bytes = request.emit();
+        prop_assert_eq!(AtomicRequestHeader::parse(&bytes), Some(request));
         prop_assert_eq!(request.op(), Some(op));
-        prop_assert_eq!(AtomicRequestHeader::parse(&octets[..51]), None);
+        prop_assert_eq!(AtomicRequestHeader::parse(&bytes[..51]), None);
     }
 
     #[test]
-    fn any_octets_are_a_request_and_reserved_bits_do_not_count(octets in any::<[u8; 52]>()) {
-        let request = AtomicRequestHeader::parse(&octets).unwrap();
+    fn any_bytes_are_a_request_and_reserved_bits_do_not_count(bytes in any::<[u8; 52]>()) {
+        let request = AtomicRequestHeader::parse(&bytes).unwrap();
         let mut again = request.emit();
-        prop_assert_eq!(again[..4].iter().map(|octet| u32::from(*octet)).sum::<u32>(), u32::from(octets[3] & 15));
-        again[..3].copy_from_slice(&octets[..3]);
-        again[3] = octets[3];
-        prop_assert_eq!(again, octets); // 7306-5.2.1-i01, 7306-5.2.1-i02
+        prop_assert_eq!(again[..4].iter().map(|byte| u32::from(*byte)).sum::<u32>(), u32::from(bytes[3] & 15));
+        again[..3].copy_from_slice(&bytes[..3]);
+        again[3] = bytes[3];
+        prop_assert_eq!(again, bytes); // 7306-5.2.1-i01, 7306-5.2.1-i02
     }
 
     #[test]
     fn responses_come_back_as_they_were_written(id in any::<u32>(), original in any::<u64>()) {
         let response = AtomicResponseHeader { id, original };
-        let octets = response.emit();
-        prop_assert_eq!(AtomicResponseHeader::parse(&octets), Some(response));
-        prop_assert_eq!(AtomicResponseHeader::parse(&octets[..11]), None);
+        let bytes = response.emit();
+        prop_assert_eq!(AtomicResponseHeader::parse(&bytes), Some(response));
+        prop_assert_eq!(AtomicResponseHeader::parse(&bytes[..11]), None);
     }
 }
 
 #[test]
 fn fields_stand_where_the_rfc_puts_them() {
-    let octets: [u8; 52] = core::array::from_fn(|index| index as u8);
+    let bytes: [u8; 52] = core::array::from_fn(|index| index as u8);
     let request = AtomicRequestHeader {
         code: 3,
         id: 0x0405_0607,
@@ -116,22 +116,22 @@ fn fields_stand_where_the_rfc_puts_them() {
         compare: 0x2425_2627_2829_2A2B,
         compare_mask: 0x2C2D_2E2F_3031_3233,
     };
-    assert_eq!(AtomicRequestHeader::parse(&octets), Some(request));
+    assert_eq!(AtomicRequestHeader::parse(&bytes), Some(request));
     let response = AtomicResponseHeader {
         id: 0x0001_0203,
         original: 0x0405_0607_0809_0A0B,
     };
-    assert_eq!(AtomicResponseHeader::parse(&octets), Some(response));
+    assert_eq!(AtomicResponseHeader::parse(&bytes), Some(response));
 }
 
 #[test]
 fn a_fetch_add_sends_compare_data_of_zeros_and_a_compare_mask_of_ones() {
     let op = AtomicOp::FetchAdd { add: 5, mask: 6 };
-    let octets = AtomicRequestHeader::new(1, STag(2), TaggedOffset(3), op).emit();
-    assert_eq!(octets[36..44], [0; 8]);
-    assert_eq!(octets[44..52], [0xFF; 8]); // 7306-5.2.1-i04
+    let bytes = AtomicRequestHeader::new(1, STag(2), TaggedOffset(3), op).emit();
+    assert_eq!(bytes[36..44], [0; 8]);
+    assert_eq!(bytes[44..52], [0xFF; 8]); // 7306-5.2.1-i04
     // The receiver ignores both.
-    let mut other = octets;
+    let mut other = bytes;
     other[36..52].fill(0x55);
     assert_eq!(AtomicRequestHeader::parse(&other).unwrap().op(), Some(op));
 }

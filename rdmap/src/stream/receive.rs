@@ -336,7 +336,7 @@ impl Stream {
         Terminate::parse_from(self.peer, body.head)
             .map(Inbound::Terminate)
             // 5040-5.4-i01
-            .ok_or_else(|| body.too_short(opcode, Terminate::octets_needed(body.head)))
+            .ok_or_else(|| body.too_short(opcode, Terminate::bytes_needed(body.head)))
     }
 
     fn read_response<T>(

@@ -20,7 +20,7 @@ mod random;
 pub(super) struct Region {
     stag: STag,
     base: u64,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     remote_write: bool,
     remote_read: bool,
     remote_atomic: bool,
@@ -51,7 +51,7 @@ impl ModelMemory {
         if !right(region) {
             return Err(TaggedFault::AccessRights);
         }
-        let len_of = region.octets.len() as u64;
+        let len_of = region.bytes.len() as u64;
         let range = TaggedRange {
             base: TaggedOffset(region.base),
             len: len_of,
@@ -73,8 +73,8 @@ impl ModelMemory {
         }
     }
 
-    fn place(&mut self, (region, at): Place, octets: &[u8]) {
-        self.regions[region].octets[at..at + octets.len()].copy_from_slice(octets);
+    fn place(&mut self, (region, at): Place, bytes: &[u8]) {
+        self.regions[region].bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }
 
@@ -120,7 +120,7 @@ fn memory() -> ModelMemory {
     let region = |stag, [remote_write, remote_read, remote_atomic]: [bool; 3], associated| Region {
         stag,
         base: 5000,
-        octets: (0..1000).map(|index| index as u8).collect(),
+        bytes: (0..1000).map(|index| index as u8).collect(),
         remote_write,
         remote_read,
         remote_atomic,
@@ -329,7 +329,7 @@ fn read_request(len: u32) -> ReadRequestHeader {
 }
 
 #[test]
-fn the_four_sends_have_their_control_octets_and_count_messages() {
+fn the_four_sends_have_their_control_bytes_and_count_messages() {
     let mut stream = stream();
     let kinds = [
         (false, None, 0x43, 0),
@@ -405,7 +405,7 @@ fn a_write_names_the_place_of_every_segment() {
 }
 
 #[test]
-fn a_write_of_no_octets_is_taken_whatever_it_names() {
+fn a_write_of_no_bytes_is_taken_whatever_it_names() {
     let (mut ours, mut theirs, memory) = (stream(), stream(), memory());
     let ulpdu = single(ours.begin_write(STag(0xBAD), TaggedOffset(u64::MAX), 0));
     let inbound = receive(&mut theirs, &memory, &ulpdu);
@@ -491,7 +491,7 @@ fn a_read_is_answered_in_segments_and_complete_with_the_last() {
 }
 
 #[test]
-fn a_read_of_no_octets_is_answered_with_none_whatever_it_names() {
+fn a_read_of_no_bytes_is_answered_with_none_whatever_it_names() {
     let (mut ours, mut theirs, memory) = (stream(), stream(), memory());
     let request = ReadRequestHeader {
         source_stag: STag(0xBAD),
@@ -704,10 +704,10 @@ fn only_the_first_segment_of_a_message_for_the_receive_queue_takes_a_receive() {
     assert!(b.takes_receive(&head(&send)), "one of no bytes, too");
     // Segments that are refused before the receive is considered, because of version, opcode, queue
     // or MSN.
-    for (octet, value) in [(0, 0x40), (1, 0x03), (1, 0x4F), (9, 1), (13, 9)] {
+    for (byte, value) in [(0, 0x40), (1, 0x03), (1, 0x4F), (9, 1), (13, 9)] {
         let mut wrong = send.clone();
-        wrong[octet] = value;
-        assert!(!b.takes_receive(&head(&wrong)), "byte {octet}");
+        wrong[byte] = value;
+        assert!(!b.takes_receive(&head(&wrong)), "byte {byte}");
         assert!(!b.takes_receive(&head(&wrong)[..10]));
     }
     b.peer_closed();

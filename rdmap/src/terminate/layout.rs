@@ -20,7 +20,7 @@
 
 use uwarp_ddp::{TAGGED_HEADER, UNTAGGED_HEADER};
 
-use super::{DDP_HEADER, DdpOctets, RDMA_HEADER, SEGMENT_LEN_VALID};
+use super::{DDP_HEADER, DdpBytes, RDMA_HEADER, SEGMENT_LEN_VALID};
 use crate::code::TerminateCode;
 use crate::opcode::{Opcode, split};
 use crate::peer::Peer;
@@ -43,13 +43,13 @@ pub(super) enum Reading {
     Siw,
 }
 
-/// Chooses the layout for the Terminate Header `octets`, whose first four bytes are `control`.
-pub(super) fn decide(peer: Peer, control: [u8; 4], octets: &[u8]) -> Reading {
+/// Chooses the layout for the Terminate Header `bytes`, whose first four bytes are `control`.
+pub(super) fn decide(peer: Peer, control: [u8; 4], bytes: &[u8]) -> Reading {
     let rfc = rfc_allows(control);
     match peer {
         Peer::Siw if rfc && !fits_siw(control) => Reading::Rfc,
         Peer::Siw => Reading::Siw,
-        Peer::Rfc => match (rfc, siw_sends(control, octets)) {
+        Peer::Rfc => match (rfc, siw_sends(control, bytes)) {
             (_, false) => Reading::Rfc,
             // 5040-4.8-08 requires that reserved bits are ignored; 5040-4.8-03 and -07 forbid
             // sending them.
@@ -88,7 +88,7 @@ const fn fits_siw(control: [u8; 4]) -> bool {
 }
 
 /// Returns true if siw sends Terminate Headers with this code, these bits and this length.
-fn siw_sends(control: [u8; 4], octets: &[u8]) -> bool {
+fn siw_sends(control: [u8; 4], bytes: &[u8]) -> bool {
     const NONE: u8 = 0;
     const DDP: u8 = SIW_SEGMENT_LEN_VALID | SIW_DDP_HEADER;
     const ALL: u8 = DDP | SIW_RDMA_HEADER;
@@ -109,7 +109,7 @@ fn siw_sends(control: [u8; 4], octets: &[u8]) -> bool {
     }
     // The segment length and the DDP header follow, then the header of a Read Request if the error
     // concerns one. Nothing may follow after that.
-    let Some(ddp) = octets.get(4 + 2..).and_then(DdpOctets::take) else {
+    let Some(ddp) = bytes.get(4 + 2..).and_then(DdpBytes::take) else {
         return false;
     };
     let rest = match (ddp.len, headers) {
@@ -118,11 +118,11 @@ fn siw_sends(control: [u8; 4], octets: &[u8]) -> bool {
         (UNTAGGED_HEADER, _) => UNTAGGED_HEADER,
         _ => return false,
     };
-    octets.len() == 4 + 2 + rest
+    bytes.len() == 4 + 2 + rest
 }
 
 /// Returns true if this is the DDP header of a Read Request.
-pub(super) fn is_read_request(ddp: &DdpOctets) -> bool {
+pub(super) fn is_read_request(ddp: &DdpBytes) -> bool {
     let control = ddp.as_slice().get(1).copied().unwrap_or(0);
     ddp.len == UNTAGGED_HEADER && split(control).1 == Opcode::ReadRequest as u8
 }

@@ -33,26 +33,26 @@ fn codes() -> impl Strategy<Value = TerminateCode> {
 }
 
 fn messages() -> impl Strategy<Value = Terminate> {
-    let octets = proptest::collection::vec(any::<u8>(), UNTAGGED_HEADER);
+    let bytes = proptest::collection::vec(any::<u8>(), UNTAGGED_HEADER);
     (
         codes(),
         any::<Option<u16>>(),
-        proptest::option::of(octets),
+        proptest::option::of(bytes),
         proptest::option::of(requests()),
     )
         .prop_map(|(code, segment_len, ddp, rdma_header)| Terminate {
             reading: Reading::Rfc,
             code,
             segment_len,
-            ddp_header: ddp.and_then(|octets| DdpOctets::take(&octets)),
+            ddp_header: ddp.and_then(|bytes| DdpBytes::take(&bytes)),
             rdma_header,
         })
 }
 
 /// Reads a message without a profile. Marks it as read in RFC 5040's layout even if it might come
 /// from siw, which other tests cover.
-fn rfc(octets: &[u8]) -> Option<Terminate> {
-    let message = Terminate::parse(octets)?;
+fn rfc(bytes: &[u8]) -> Option<Terminate> {
+    let message = Terminate::parse(bytes)?;
     assert_ne!(message.reading, Reading::Siw);
     Some(Terminate {
         reading: Reading::Rfc,
@@ -66,7 +66,7 @@ proptest! {
         let mut out = [0xEE; MAX_TERMINATE_HEADER];
         let len = message.emit(&mut out);
         prop_assert_eq!(rfc(&out[..len]), Some(message));
-        prop_assert_eq!(Terminate::octets_needed(&out[..len]), len);
+        prop_assert_eq!(Terminate::bytes_needed(&out[..len]), len);
         // 5040-4.8-07: the 13 reserved bits.
         prop_assert_eq!((out[2] & 0x1F, out[3]), (0, 0));
         for short in 0..len {
@@ -75,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn reserved_bits_and_trailing_octets_are_ignored(
+    fn reserved_bits_and_trailing_bytes_are_ignored(
         message in messages(),
         reserved in any::<(u8, u8)>(),
         trailing in proptest::collection::vec(any::<u8>(), 0..9),
@@ -84,17 +84,17 @@ proptest! {
         let len = message.emit(&mut out);
         out[2] |= reserved.0 & 0x1F;
         out[3] = reserved.1; // 5040-4.8-08
-        let mut octets = out[..len].to_vec();
-        octets.extend(trailing);
-        prop_assert_eq!(rfc(&octets), Some(message));
+        let mut bytes = out[..len].to_vec();
+        bytes.extend(trailing);
+        prop_assert_eq!(rfc(&bytes), Some(message));
     }
 
     #[test]
-    fn any_octets_give_a_message_or_none_and_words_for_it(
-        octets in proptest::collection::vec(any::<u8>(), 0..80),
+    fn any_bytes_give_a_message_or_none_and_words_for_it(
+        bytes in proptest::collection::vec(any::<u8>(), 0..80),
     ) {
         for peer in [Peer::Rfc, Peer::Siw] {
-            if let Some(message) = Terminate::parse_from(peer, &octets) {
+            if let Some(message) = Terminate::parse_from(peer, &bytes) {
                 prop_assert!(!message.to_string().is_empty());
             }
         }
@@ -104,12 +104,12 @@ proptest! {
 /// Builds the ULPDU of an untagged message: the DDP header, then the header of a Read Request, or
 /// zeros.
 fn ulpdu(control: u8, word: u32, qn: u32, request: Option<ReadRequestHeader>) -> Vec<u8> {
-    let mut octets = [0x41, control].to_vec();
+    let mut bytes = [0x41, control].to_vec();
     for field in [word, qn, 1, 0] {
-        octets.extend(field.to_be_bytes());
+        bytes.extend(field.to_be_bytes());
     }
-    octets.extend(request.map_or([0; 28], |request| request.emit()));
-    octets
+    bytes.extend(request.map_or([0; 28], |request| request.emit()));
+    bytes
 }
 
 fn request() -> ReadRequestHeader {
@@ -123,10 +123,10 @@ fn request() -> ReadRequestHeader {
 }
 
 fn tagged() -> Vec<u8> {
-    let mut octets = [0xC1, 0x40, 0, 0, 0x1A, 0x2B].to_vec();
-    octets.extend(0x1000u64.to_be_bytes());
-    octets.resize(1038, 0xAB);
-    octets
+    let mut bytes = [0xC1, 0x40, 0, 0, 0x1A, 0x2B].to_vec();
+    bytes.extend(0x1000u64.to_be_bytes());
+    bytes.resize(1038, 0xAB);
+    bytes
 }
 
 #[test]
@@ -144,14 +144,14 @@ fn lengths_are_those_of_the_rfc() {
         (&protection, Some(&read), 52),
     ];
     for (error, offending, len) in cases {
-        let offending = offending.map(|octets| (octets, octets.len()));
+        let offending = offending.map(|bytes| (bytes, bytes.len()));
         let message = Terminate::for_error(error, offending).unwrap();
         assert_eq!(message.emit(&mut [0; MAX_TERMINATE_HEADER]), len, "{error}");
     }
 }
 
 #[test]
-fn octets_of_a_terminate_for_a_write_out_of_bounds() {
+fn bytes_of_a_terminate_for_a_write_out_of_bounds() {
     let error = StreamError::Ddp(DdpError::Tagged(TaggedFault::BaseOrBounds));
     let ulpdu = tagged();
     let message = Terminate::for_error(&error, Some((&ulpdu[..70], ulpdu.len()))).unwrap();
@@ -178,10 +178,10 @@ fn a_read_that_was_under_way_tells_how_far_it_came() {
 
 #[test]
 fn a_segment_length_without_m_is_there_but_means_nothing() {
-    let mut octets = [0x12, 0x05, DDP_HEADER, 0, 0x12, 0x34].to_vec();
-    octets.extend([0x41, 0x43]);
-    octets.resize(6 + 18, 0);
-    let message = Terminate::parse(&octets).unwrap();
+    let mut bytes = [0x12, 0x05, DDP_HEADER, 0, 0x12, 0x34].to_vec();
+    bytes.extend([0x41, 0x43]);
+    bytes.resize(6 + 18, 0);
+    let message = Terminate::parse(&bytes).unwrap();
     assert_eq!(message.segment_len(), None); // 5040-4.8-10
     assert_eq!(message.opcode(), Some(Opcode::Send));
 }

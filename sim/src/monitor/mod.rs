@@ -30,21 +30,21 @@ struct Startup {
 }
 
 impl Startup {
-    /// Parses a startup frame at the start of `octets`. Returns it with its length, or `None` if it
+    /// Parses a startup frame at the start of `bytes`. Returns it with its length, or `None` if it
     /// is incomplete.
-    fn read(octets: &[u8], key: &[u8]) -> Result<Option<(Self, usize)>, String> {
-        if octets.len() < STARTUP {
+    fn read(bytes: &[u8], key: &[u8]) -> Result<Option<(Self, usize)>, String> {
+        if bytes.len() < STARTUP {
             return Ok(None);
         }
-        if octets[..16] != *key {
+        if bytes[..16] != *key {
             return Err("a startup frame has a wrong key".to_owned());
         }
-        let end = STARTUP + usize::from(u16::from_be_bytes([octets[18], octets[19]]));
-        let startup = |octets: &[u8]| Startup {
-            flags: octets[16],
-            private_data: octets[STARTUP..end].to_vec(),
+        let end = STARTUP + usize::from(u16::from_be_bytes([bytes[18], bytes[19]]));
+        let startup = |bytes: &[u8]| Startup {
+            flags: bytes[16],
+            private_data: bytes[STARTUP..end].to_vec(),
         };
-        Ok(octets.get(..end).map(|octets| (startup(octets), end)))
+        Ok(bytes.get(..end).map(|bytes| (startup(bytes), end)))
     }
 
     fn is(&self, flag: u8) -> bool {
@@ -53,11 +53,11 @@ impl Startup {
 
     /// Returns the IRD that the frame announces, if it announces one.
     fn ird(&self) -> Option<u16> {
-        let octets = self
+        let bytes = self
             .private_data
             .first_chunk()
             .filter(|_| self.is(ENHANCED));
-        let ird = octets.map(|octets| u16::from_be_bytes(*octets) & NO_DEPTH);
+        let ird = bytes.map(|bytes| u16::from_be_bytes(*bytes) & NO_DEPTH);
         ird.filter(|ird| *ird != NO_DEPTH)
     }
 
@@ -76,7 +76,7 @@ struct Side {
     /// Sequence number of the next byte.
     next: Option<u32>,
     /// Bytes that have not been parsed yet.
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     startup: Option<Startup>,
     /// Sequence number of the first byte after the startup frame.
     begin: Option<u32>,
@@ -160,7 +160,7 @@ impl Monitor {
                 pair.sides[1].set_first(next);
             }
             Some((pair, _))
-                if pair.sides[0].octets.is_empty() && pair.sides[0].next == Some(next) => {}
+                if pair.sides[0].bytes.is_empty() && pair.sides[0].next == Some(next) => {}
             _ => {
                 let mut pair = Pair::default();
                 pair.sides[0].set_first(next);
@@ -210,7 +210,7 @@ impl Side {
         // Hosts send their bytes in sequence, so there is never a gap.
         let known = next.wrapping_sub(number) as usize;
         let new = payload.get(known..).unwrap_or_default();
-        self.octets.extend_from_slice(new);
+        self.bytes.extend_from_slice(new);
         *next = next.wrapping_add(u32::try_from(new.len()).unwrap_or_default());
         !new.is_empty()
     }
@@ -224,7 +224,7 @@ impl Pair {
         }
         let [Some(request), Some(reply)] = self.sides.each_ref().map(|side| side.startup.as_ref())
         else {
-            return match self.sides[side].octets.len() {
+            return match self.sides[side].bytes.len() {
                 0 => Ok(()),
                 _ => Err("FPDUs before the MPA Reply".to_owned()),
             };
@@ -246,13 +246,13 @@ impl Pair {
             } else {
                 (second, first)
             };
-            let Some((ulpdu, len)) = framing.next(&me.octets, me.position)? else {
+            let Some((ulpdu, len)) = framing.next(&me.bytes, me.position)? else {
                 return Ok(());
             };
             if side == 1 && peer.messages.fpdus == 0 {
                 return Err("the responder sends an FPDU before the initiator's first".to_owned());
             }
-            me.octets.drain(..len);
+            me.bytes.drain(..len);
             me.position += len as u64;
             me.messages.next(&ulpdu)?;
             let asked = me.messages.asked - peer.messages.answered.min(me.messages.asked);
@@ -271,11 +271,11 @@ impl Pair {
     fn read_startup(&mut self, side: usize) -> Result<bool, String> {
         let key = [&b"MPA ID Req Frame"[..], b"MPA ID Rep Frame"][side];
         let me = &mut self.sides[side];
-        let Some((startup, len)) = Startup::read(&me.octets, key)? else {
+        let Some((startup, len)) = Startup::read(&me.bytes, key)? else {
             return Ok(false);
         };
-        me.octets.drain(..len);
-        let behind = u32::try_from(me.octets.len()).unwrap_or_default();
+        me.bytes.drain(..len);
+        let behind = u32::try_from(me.bytes.len()).unwrap_or_default();
         me.begin = me.next.map(|next| next.wrapping_sub(behind));
         me.startup = Some(startup);
         Ok(true)
@@ -289,9 +289,9 @@ mod tests {
 
     /// Returns a Request with the private data `hi`.
     fn request() -> Vec<u8> {
-        let mut octets = b"MPA ID Req Frame\x40\x01\x00\x02".to_vec();
-        octets.extend_from_slice(b"hi");
-        octets
+        let mut bytes = b"MPA ID Req Frame\x40\x01\x00\x02".to_vec();
+        bytes.extend_from_slice(b"hi");
+        bytes
     }
 
     /// Returns a packet from the initiator with this sequence number and these flags.
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keep_alive_before_the_request_has_no_octet_that_can_be_damaged() {
+    fn a_keep_alive_before_the_request_has_no_byte_that_can_be_damaged() {
         let mut monitor = Monitor::default();
         monitor.observe(&packet(99, packet::SYN, b""));
         let flow = packet::flow(&segment(b"")).unwrap();

@@ -80,15 +80,15 @@ impl Messages {
             let word = ulpdu[at..at + 4].first_chunk().copied();
             u32::from_be_bytes(word.unwrap_or_default())
         };
-        let (messages, octets) = &mut self.queues[queue];
-        let should = (queue as u32, messages.wrapping_add(1), *octets);
+        let (messages, bytes) = &mut self.queues[queue];
+        let should = (queue as u32, messages.wrapping_add(1), *bytes);
         let is = (word(6), word(10), word(14) as usize);
         if is != should {
             return Err(format!("QN, MSN, MO are {is:?}, expected {should:?}"));
         }
-        *octets += ulpdu.len() - UNTAGGED;
+        *bytes += ulpdu.len() - UNTAGGED;
         if last {
-            (*messages, *octets) = (should.1, 0);
+            (*messages, *bytes) = (should.1, 0);
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ pub(crate) struct Faults {
 
 impl Faults {
     /// Returns true if bytes are changed in a way that TCP does not detect.
-    pub(crate) fn changes_octets(&self) -> bool {
+    pub(crate) fn changes_bytes(&self) -> bool {
         self.corrupt_unseen + self.rewrite > 0.0
     }
 
@@ -183,14 +183,14 @@ impl Switch {
             if state.due.peek().is_none_or(|Reverse((at, ..))| *at > now) {
                 return None;
             }
-            let Reverse((_, number, host, octets)) = state.due.pop()?;
+            let Reverse((_, number, host, bytes)) = state.due.pop()?;
             if state.cables[host].down {
                 state.counts.lost += 1;
                 continue;
             }
-            state.mix(number, &octets);
-            state.log.packet(now, "arrives", &octets);
-            return Some((host, octets));
+            state.mix(number, &bytes);
+            state.log.packet(now, "arrives", &bytes);
+            return Some((host, bytes));
         }
     }
 
@@ -242,9 +242,9 @@ impl Switch {
 }
 
 impl Carrier for Port {
-    fn carry(&self, octets: &[u8]) {
+    fn carry(&self, bytes: &[u8]) {
         let now = self.switch.clock.elapsed();
-        self.switch.state().send(now, self.host, octets);
+        self.switch.state().send(now, self.host, bytes);
     }
 
     fn reaches(&self, to: IpAddr) -> bool {
@@ -259,9 +259,9 @@ impl Carrier for Port {
 
 impl State {
     /// Adds a delivered packet to the hash (FNV-1a).
-    fn mix(&mut self, number: u64, octets: &[u8]) {
-        for octet in number.to_be_bytes().iter().chain(octets) {
-            self.digest = (self.digest ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01B3);
+    fn mix(&mut self, number: u64, bytes: &[u8]) {
+        for byte in number.to_be_bytes().iter().chain(bytes) {
+            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3);
         }
     }
 

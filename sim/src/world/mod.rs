@@ -291,10 +291,10 @@ impl World {
         for _ in 0..SPIN {
             let mut busy = false;
             self.note_damage();
-            while let Some((to, octets)) = self.switch.arrival() {
+            while let Some((to, bytes)) = self.switch.arrival() {
                 busy = true;
                 if let Some(host) = &self.hosts[to] {
-                    host.network.deliver(&octets);
+                    host.network.deliver(&bytes);
                 }
             }
             while let Some(sender) = self.switch.too_large() {

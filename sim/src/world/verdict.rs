@@ -221,9 +221,9 @@ pub(crate) fn describe(reasons: &[Option<EndReason>; 2]) -> [String; 2] {
 fn terminate_code(reason: &Option<EndReason>) -> Option<[u8; 3]> {
     match reason {
         Some(EndReason::TerminateSent { terminate, .. }) => {
-            terminate.as_ref().map(Terminate::reason).map(octets)
+            terminate.as_ref().map(Terminate::reason).map(bytes)
         }
-        Some(EndReason::TerminateReceived { terminate, .. }) => Some(octets(terminate.reason())),
+        Some(EndReason::TerminateReceived { terminate, .. }) => Some(bytes(terminate.reason())),
         Some(EndReason::LocalError { .. } | EndReason::CqOverflow { .. }) => Some(LOCAL),
         _ => None,
     }
@@ -234,7 +234,7 @@ fn number_of([layer, etype, code]: [u8; 3]) -> String {
     format!("{layer}/{etype}/{code:02x}")
 }
 
-fn octets(code: TerminateCode) -> [u8; 3] {
+fn bytes(code: TerminateCode) -> [u8; 3] {
     [code.layer, code.etype, code.code]
 }
 
@@ -245,7 +245,7 @@ fn disagree(code: TerminateCode, other: &Option<EndReason>) -> Option<String> {
         None | Some(EndReason::Aborted) => return None,
         Some(_) => terminate_code(other),
     };
-    (reported != Some(octets(code))).then(|| {
+    (reported != Some(bytes(code))).then(|| {
         format!(
             "one side received {code}, but the other sent {}",
             reported.map_or("nothing".to_owned(), number_of)

@@ -166,7 +166,7 @@ fn memory_hint(fault: SlotFault) -> &'static str {
             "request only remote rights, and register the region with LOCAL_WRITE if the window allows remote write or atomics"
         }
         SlotFault::OutOfBounds { .. } => "compare address and length with those of the memory",
-        SlotFault::NoOctets => {
+        SlotFault::NoBytes => {
             "invalidate the window instead, which unbinds windows of types 2A and 2B"
         }
         SlotFault::Register(_) => "check the rights and the range of the registration",

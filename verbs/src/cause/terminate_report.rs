@@ -79,7 +79,7 @@ impl TerminateReport {
             report.len = Some(request.len);
             return report;
         }
-        let header_len = terminate.ddp_octets().map_or(0, <[u8]>::len);
+        let header_len = terminate.ddp_bytes().map_or(0, <[u8]>::len);
         let payload = terminate.segment_len().map(usize::from);
         // The segment length of siw counts only the payload.
         let payload = if report.siw {

@@ -94,7 +94,7 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
             ANSWER,
             "connect with MPA revision 1 (Settings::revision, `--mpa 1`), and report it to the vendor of the peer's iWARP stack",
         ),
-        StartupError::TrailingOctets { .. } => (Who::PeerStack, LENGTH, STACK),
+        StartupError::TrailingBytes { .. } => (Who::PeerStack, LENGTH, STACK),
         StartupError::RtrMissing => (
             Who::PeerStack,
             FIRST,

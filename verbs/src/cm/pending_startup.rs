@@ -247,9 +247,9 @@ impl Awaiting {
         match self.responder.receive(bytes) {
             // 5044-7.1.1-16: bytes after the Private Data mean that PD_Length is wrong, because an
             // initiator sends nothing more before it has the Reply.
-            Ok((taken, Some(_))) if mutate!(taken < count, TrailingOctetsTaken => false) => {
+            Ok((taken, Some(_))) if mutate!(taken < count, TrailingBytesTaken => false) => {
                 let count = count - taken;
-                Some(Step::Failed(StartupError::TrailingOctets { count }))
+                Some(Step::Failed(StartupError::TrailingBytes { count }))
             }
             Ok((_, Some(request))) => Some(Step::Whole(request)),
             Ok((_, None)) => None,

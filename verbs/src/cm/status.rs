@@ -69,7 +69,7 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
             | StartupError::PrivateDataTooLong { .. }
             | StartupError::EnhancedDataMissing { .. }
             | StartupError::EnhancedMismatch { .. }
-            | StartupError::TrailingOctets { .. }
+            | StartupError::TrailingBytes { .. }
             | StartupError::RtrMissing
             | StartupError::NoPlace { .. }
             | StartupError::Displaced { .. }

@@ -389,7 +389,7 @@ impl Connection {
     }
 
     /// Returns true if the driver should read from the LLP.
-    pub(crate) fn wants_octets(&self) -> bool {
+    pub(crate) fn wants_bytes(&self) -> bool {
         !matches!(self.stage, Stage::Detached | Stage::TcpConnect(_))
             && !self.fin.received
             && self.starving.is_none()
@@ -510,10 +510,10 @@ impl Connection {
         flush_cause(self.cause)
     }
 
-    /// Records that the LLP has taken `octets` bytes of the batch, and completes the requests that
+    /// Records that the LLP has taken `bytes` bytes of the batch, and completes the requests that
     /// are then done.
-    pub(crate) fn taken(&mut self, octets: usize) {
-        self.tx.taken(octets);
+    pub(crate) fn taken(&mut self, bytes: usize) {
+        self.tx.taken(bytes);
         self.time_wake_up();
         self.retire();
         // The event of the peer's Write is raised when no request of this side is outstanding. The

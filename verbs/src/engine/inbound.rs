@@ -350,15 +350,15 @@ impl Connection {
         let Some(sequence) = self.sq.oldest_request() else {
             return;
         };
-        let octets = original.to_ne_bytes(); // 7306-5.1.1-i02
+        let bytes = original.to_ne_bytes(); // 7306-5.1.1-i02
         let placed = self
             .sq
             .get(sequence)
-            .is_none_or(|wqe| wqe.data.list.place(0, &octets).is_ok());
+            .is_none_or(|wqe| wqe.data.list.place(0, &bytes).is_ok());
         if !placed {
             return self.read_sink_gone(sequence);
         }
-        self.answered_in_close(octets.len() as u64, true);
+        self.answered_in_close(bytes.len() as u64, true);
         self.sq.request_answered();
     }
 
@@ -367,9 +367,9 @@ impl Connection {
         let header = Header::parse(head).ok();
         let access = match (&error, header) {
             (StreamError::Ddp(DdpError::Tagged(fault)), Some((Header::Tagged(tagged), at))) => {
-                let octets = u32::try_from(len.saturating_sub(at)).unwrap_or(u32::MAX);
+                let bytes = u32::try_from(len.saturating_sub(at)).unwrap_or(u32::MAX);
                 let act = Opcode::from_raw(tagged.ulp & 0x0F).map_or(Act::Write, Act::from);
-                Some((*fault, act, (tagged.stag.0, tagged.to.0, octets)))
+                Some((*fault, act, (tagged.stag.0, tagged.to.0, bytes)))
             }
             (StreamError::Protection(fault), Some((Header::Untagged(_), at))) => {
                 ReadRequestHeader::parse(head.get(at..).unwrap_or(&[])).map(|request| {

@@ -45,7 +45,7 @@ impl LocalOp {
                 | SlotFault::SameKey { .. }
                 | SlotFault::NoRegion { .. }
                 | SlotFault::NoBindRight { .. }
-                | SlotFault::NoOctets
+                | SlotFault::NoBytes
                 | SlotFault::NotValid { .. }
                 | SlotFault::Type1 { .. }
                 | SlotFault::WindowsBound { .. } => Status::LocalQpOperation,

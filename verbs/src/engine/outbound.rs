@@ -41,11 +41,11 @@ impl Connection {
         if let Stage::Open(stream) = &self.stage
             && (stream.current.is_some() || stream.rdmap.requests_pending())
         {
-            let asked = stream.rdmap.octets_asked();
+            let asked = stream.rdmap.bytes_asked();
             let (next, behind) = match &stream.current {
                 Some(_) => (stream.response_left(), asked),
                 None => {
-                    let next = stream.rdmap.octets_asked_next();
+                    let next = stream.rdmap.bytes_asked_next();
                     (next, asked - next)
                 }
             };
@@ -183,7 +183,7 @@ impl Connection {
             let QpContext { table, .. } = &*self.ctx;
             let asker = self.ctx.asker(self.access);
             let (stag, to) = (header.source_stag, header.source_to.0);
-            let to = mutate!(to, ReadResponseNextOctet => to.wrapping_add(1));
+            let to = mutate!(to, ReadResponseNextByte => to.wrapping_add(1));
             match table.check(stag, to, header.len, Need::RemoteRead, &asker) {
                 Ok(target) => Some(target),
                 Err(fault) => {

@@ -29,16 +29,16 @@ pub(super) fn lead(buffer: &[u8]) -> usize {
 
 /// A buffer that begins in the middle of a page, unless [`exact`](Self::exact) created it.
 pub(super) struct PageOffsetBuffer {
-    octets: Box<[u8]>,
+    bytes: Box<[u8]>,
     used: Range<usize>,
 }
 
 impl PageOffsetBuffer {
     pub(super) fn new(len: usize) -> Self {
-        let octets = vec![0; len + PAGE].into_boxed_slice();
-        let lead = lead(&octets);
+        let bytes = vec![0; len + PAGE].into_boxed_slice();
+        let lead = lead(&bytes);
         Self {
-            octets,
+            bytes,
             used: lead..lead + len,
         }
     }
@@ -46,7 +46,7 @@ impl PageOffsetBuffer {
     /// Creates a buffer without spare bytes, at any address.
     pub(super) fn exact(len: usize) -> Self {
         Self {
-            octets: vec![0; len].into_boxed_slice(),
+            bytes: vec![0; len].into_boxed_slice(),
             used: 0..len,
         }
     }
@@ -70,14 +70,14 @@ impl Deref for PageOffsetBuffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.octets[self.used.clone()]
+        &self.bytes[self.used.clone()]
     }
 }
 
 impl DerefMut for PageOffsetBuffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.octets[self.used.clone()]
+        &mut self.bytes[self.used.clone()]
     }
 }
 

@@ -11,7 +11,7 @@ use super::work::{Blamed, ImmediateData, Progress};
 use crate::cause::Cause;
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::mem::{ATOMIC_LEN, LocalFault};
-use crate::progress::doorbell::REQUEST_OCTETS;
+use crate::progress::doorbell::REQUEST_BYTES;
 use crate::qp::state::QpState;
 use crate::qp::wr::{RecvWr, SendOp, SendWr, Source};
 
@@ -42,7 +42,7 @@ impl Connection {
         check_remote(wr, len).inspect_err(|_| self.sq.drop_data())?;
         let is_request = wr.op.awaits_response();
         self.sq.count(match is_request {
-            true => REQUEST_OCTETS,
+            true => REQUEST_BYTES,
             false => u64::from(len),
         });
         let wqe = self.sq.append(&wr.op);
@@ -80,17 +80,17 @@ impl Connection {
         let caps = &self.ctx.caps;
         let is_request = wr.op.awaits_response();
         match wr.source {
-            Source::Inline(octets) => {
+            Source::Inline(bytes) => {
                 let max = caps.max_inline_data as usize;
-                if octets.len() > max {
+                if bytes.len() > max {
                     return Err(PostErrorKind::InlineTooLong {
-                        got: octets.len(),
+                        got: bytes.len(),
                         max,
                     });
                 }
                 // At most `max_inline_data`, which is a `u32`.
-                let len = u32::try_from(octets.len()).unwrap_or(caps.max_inline_data);
-                self.sq.next_data().inline.push(octets);
+                let len = u32::try_from(bytes.len()).unwrap_or(caps.max_inline_data);
+                self.sq.next_data().inline.push(bytes);
                 Ok(len)
             }
             // The common case: one element of a Write or Send. Other requests need the checks
@@ -351,11 +351,11 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     // Only the peer knows the address of its memory, and so whether it is aligned. The TO may have
     // any value (7306-5.2.1-01).
     if let (SendOp::Atomic { .. }, Source::Sges(sges)) = (wr.op, wr.source) {
-        let octets = sges.iter().map(|sge| u64::from(sge.len)).sum();
-        if sges.len() != 1 || octets != u64::from(ATOMIC_LEN) {
+        let bytes = sges.iter().map(|sge| u64::from(sge.len)).sum();
+        if sges.len() != 1 || bytes != u64::from(ATOMIC_LEN) {
             return Err(PostErrorKind::AtomicSink {
                 elements: sges.len(),
-                octets,
+                bytes,
             });
         }
     }

@@ -106,21 +106,21 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Records that `octets` bytes were read into `space`.
-    pub(crate) fn received(&mut self, octets: usize) {
-        self.end += octets;
+    /// Records that `bytes` bytes were read into `space`.
+    pub(crate) fn received(&mut self, bytes: usize) {
+        self.end += bytes;
         let room = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
         if self.end == room {
             self.large_for = SMALL_READS;
-        } else if octets < BUFFER {
+        } else if bytes < BUFFER {
             self.large_for = self.large_for.saturating_sub(1);
         }
     }
 
-    /// Consumes the first `octets` bytes.
-    pub(crate) fn discard(&mut self, octets: usize) {
-        self.consumed += octets as u64;
-        self.start += octets;
+    /// Consumes the first `bytes` bytes.
+    pub(crate) fn discard(&mut self, bytes: usize) {
+        self.consumed += bytes as u64;
+        self.start += bytes;
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
@@ -168,17 +168,17 @@ impl ReceiveBuffer {
 
     /// Appends bytes, if there is a buffer with room for them.
     #[cfg(test)]
-    pub(crate) fn append(&mut self, octets: &[u8]) -> bool {
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
         let end = self.end;
         let room = self
             .buffer
             .as_deref_mut()
-            .and_then(|buffer| buffer.get_mut(end..)?.get_mut(..octets.len()));
+            .and_then(|buffer| buffer.get_mut(end..)?.get_mut(..bytes.len()));
         let Some(room) = room else {
             return false;
         };
-        room.copy_from_slice(octets);
-        self.received(octets.len());
+        room.copy_from_slice(bytes);
+        self.received(bytes.len());
         true
     }
 }
@@ -219,7 +219,7 @@ mod tests {
             assert!(space.len() >= BUFFER / 2);
             space[..read]
                 .iter_mut()
-                .for_each(|octet| *octet = sent.next().unwrap());
+                .for_each(|byte| *byte = sent.next().unwrap());
             rx.received(read);
             let filled = rx.filled()[..used].iter().copied();
             assert!(filled.eq(expected.by_ref().take(used)));

@@ -305,17 +305,17 @@ impl ReceiveQueue {
         self.taken.is_some()
     }
 
-    /// Takes a receive of the QP's own queue for a message that has `octets` bytes and only one
+    /// Takes a receive of the QP's own queue for a message that has `bytes` bytes and only one
     /// segment.
     ///
     /// Returns false, with no effect, if there is none, if the next one is too short, or if the
     /// receives come from an SRQ.
     #[inline]
-    pub(crate) fn take_for(&mut self, octets: u32) -> bool {
+    pub(crate) fn take_for(&mut self, bytes: u32) -> bool {
         let Source::Own(store) = &mut self.source else {
             return false;
         };
-        if self.taken.is_some() || store.front().is_none_or(|wqe| wqe.len < octets) {
+        if self.taken.is_some() || store.front().is_none_or(|wqe| wqe.len < bytes) {
             return false;
         }
         self.taken = store.take();

@@ -86,7 +86,7 @@ impl RecordedFrame {
     ///
     /// For received bytes that are not a valid FPDU, returns the number of bytes that had arrived.
     #[must_use]
-    pub const fn octets(&self) -> u32 {
+    pub const fn bytes(&self) -> u32 {
         self.len
     }
 
@@ -260,13 +260,13 @@ impl Recorder {
     }
 
     /// Records received bytes that are not a valid FPDU.
-    pub(super) fn damaged(&mut self, now: Instant, octets: &[u8]) {
-        let head = octets.get(..DAMAGED_HEAD).unwrap_or(octets);
+    pub(super) fn damaged(&mut self, now: Instant, bytes: &[u8]) {
+        let head = bytes.get(..DAMAGED_HEAD).unwrap_or(bytes);
         self.add(
             now,
             (Direction::Received, FrameKind::Damaged),
             head,
-            octets.len(),
+            bytes.len(),
         );
     }
 

@@ -130,9 +130,9 @@ impl Memory {
 
     fn canaries_are_alive(&self) -> bool {
         [0, 2, 4].iter().all(|page| {
-            let mut octets = [0; PAGE];
-            self.buffer.read_at(page * PAGE, &mut octets).unwrap();
-            octets.iter().all(|octet| *octet == CANARY)
+            let mut bytes = [0; PAGE];
+            self.buffer.read_at(page * PAGE, &mut bytes).unwrap();
+            bytes.iter().all(|byte| *byte == CANARY)
         })
     }
 }
@@ -171,7 +171,7 @@ impl End {
     }
 
     /// Takes all bytes that the connection has to send, as the LLP would.
-    fn octets(&mut self) -> Vec<u8> {
+    fn bytes(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         loop {
             self.conn.fill();
@@ -189,8 +189,8 @@ impl End {
         }
     }
 
-    fn deliver(&mut self, octets: &[u8], pool: &BufferPool) {
-        for part in octets.chunks(50_000) {
+    fn deliver(&mut self, bytes: &[u8], pool: &BufferPool) {
+        for part in bytes.chunks(50_000) {
             self.rx.space(pool);
             assert!(self.rx.append(part));
             self.conn.receive(&mut self.rx);
@@ -280,10 +280,10 @@ fn connected_of(
     );
     client.conn.emss = 1460;
     client.conn.tcp_connected();
-    let request = client.octets();
+    let request = client.bytes();
     let server = accept(theirs, server, &request);
     let (mut client, mut server) = (client, server);
-    let reply = server.octets();
+    let reply = server.bytes();
     client.deliver(&reply, &pool);
     assert_eq!(
         (client.conn.state, server.conn.state),
@@ -347,7 +347,7 @@ fn post_work(client: &mut End, server: &Memory) {
 
 fn pump(client: &mut End, server: &mut End, pool: &BufferPool) {
     loop {
-        let (there, back) = (client.octets(), server.octets());
+        let (there, back) = (client.bytes(), server.bytes());
         if there.is_empty() && back.is_empty() {
             return;
         }
@@ -598,7 +598,7 @@ fn a_responder_sends_nothing_before_the_first_fpdu() {
         .conn
         .post_send(&SendWr::send_inline(1, b"early"))
         .unwrap();
-    assert!(server.octets().is_empty());
+    assert!(server.bytes().is_empty());
     client.post_receives(1);
     client
         .conn
@@ -624,10 +624,10 @@ fn a_damaged_first_fpdu_ends_the_connection_without_a_terminate() {
         .conn
         .post_send(&SendWr::send_inline(1, b"hello"))
         .unwrap();
-    let mut octets = client.octets();
-    octets[22] ^= 1;
-    server.deliver(&octets, &pool);
-    assert!(server.octets().is_empty());
+    let mut bytes = client.bytes();
+    bytes[22] ^= 1;
+    server.deliver(&bytes, &pool);
+    assert!(server.bytes().is_empty());
     assert!(matches!(
         server.conn.end,
         Some(EndReason::TerminateSent {
@@ -656,30 +656,30 @@ fn record(settings: &Settings, memory: &Arc<Memory>) -> Recording {
     );
     client.conn.emss = 1460;
     client.conn.tcp_connected();
-    let request = client.octets();
+    let request = client.bytes();
     let mut server = accept(settings, memory, &request);
     server.post_receives(3);
-    client.deliver(&server.octets(), &pool);
+    client.deliver(&server.bytes(), &pool);
     post_work(&mut client, memory);
     let mut stream = Vec::new();
     loop {
-        let octets = client.octets();
-        server.deliver(&octets, &pool);
-        stream.extend_from_slice(&octets);
-        let back = server.octets();
+        let bytes = client.bytes();
+        server.deliver(&bytes, &pool);
+        stream.extend_from_slice(&bytes);
+        let back = server.bytes();
         client.deliver(&back, &pool);
-        if octets.is_empty() && back.is_empty() {
+        if bytes.is_empty() && back.is_empty() {
             return Recording { request, stream };
         }
     }
 }
 
 /// Returns the Terminate at the end of a server's bytes, if there is one.
-fn last_terminate(octets: &[u8], end: &End) -> Option<Terminate> {
+fn last_terminate(bytes: &[u8], end: &End) -> Option<Terminate> {
     let negotiated = end.conn.negotiated.as_ref().unwrap();
     let mut deframer = Deframer::new(negotiated.crc, negotiated.tx_markers);
     let (mut at, mut last) = (0, None);
-    while let Ok(Step::Fpdu(ulpdu)) = deframer.next(&octets[at..]) {
+    while let Ok(Step::Fpdu(ulpdu)) = deframer.next(&bytes[at..]) {
         at += ulpdu.wire_len();
         let mut scratch = [0; 70];
         let head = ulpdu.head(&mut scratch);
@@ -687,7 +687,7 @@ fn last_terminate(octets: &[u8], end: &End) -> Option<Terminate> {
             .then(|| Terminate::parse(&head[18..]))
             .flatten();
     }
-    assert_eq!(at, octets.len(), "the server sends whole FPDUs");
+    assert_eq!(at, bytes.len(), "the server sends whole FPDUs");
     last
 }
 
@@ -696,10 +696,10 @@ fn survives(settings: &Settings, memory: &Arc<Memory>, recording: &Recording, da
     let pool = BufferPool::default();
     let mut server = accept(settings, memory, &recording.request);
     server.post_receives(3);
-    let reply = server.octets();
+    let reply = server.bytes();
     assert!(!reply.is_empty());
     server.deliver(damaged, &pool);
-    let answer = server.octets();
+    let answer = server.bytes();
     assert!(
         memory.canaries_are_alive(),
         "a byte outside of the registered regions was written"

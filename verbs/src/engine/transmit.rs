@@ -412,10 +412,10 @@ impl TxBatch {
         SendHints::new(self.taken, &self.ends)
     }
 
-    /// Records that the LLP has taken `octets` more bytes.
-    pub(crate) fn taken(&mut self, octets: usize) {
-        self.taken += octets as u64;
-        let mut left = octets;
+    /// Records that the LLP has taken `bytes` more bytes.
+    pub(crate) fn taken(&mut self, bytes: usize) {
+        self.taken += bytes as u64;
+        let mut left = bytes;
         while let Some(part) = self.parts.get(self.part) {
             let rest = part.len() - self.within;
             if left < rest {
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn truncate_before_the_first_octet_drops_everything() {
+    fn truncate_before_the_first_byte_drops_everything() {
         let mut batch = batch_of(&[b"abcd", b"efgh"]);
         assert_eq!(batch.truncate(), 8);
         assert!(batch.is_empty());
@@ -647,11 +647,11 @@ mod tests {
     #[test]
     fn staging_that_has_grown_keeps_its_memory_when_the_connection_rests() {
         let mut batch = TxBatch::default();
-        let mut stage = |octets: usize| {
+        let mut stage = |bytes: usize| {
             batch.reset();
-            let filled = batch.stage_over(octets, |out| Ok::<_, ()>(out.len()));
+            let filled = batch.stage_over(bytes, |out| Ok::<_, ()>(out.len()));
             filled.unwrap();
-            batch.taken(octets);
+            batch.taken(bytes);
             batch.release();
             (batch.staged.capacity(), batch.staged.as_ptr().addr())
         };
@@ -668,25 +668,25 @@ mod tests {
     #[test]
     fn what_is_large_is_staged_from_the_middle_of_a_page() {
         let mut batch = TxBatch::default();
-        for (octets, within) in [(1000, None), (65_000, Some(2048)), (200_000, Some(2048))] {
+        for (bytes, within) in [(1000, None), (65_000, Some(2048)), (200_000, Some(2048))] {
             batch.reset();
-            let filled = batch.stage_over(octets, |out| Ok::<_, ()>(out.len()));
+            let filled = batch.stage_over(bytes, |out| Ok::<_, ()>(out.len()));
             filled.unwrap();
-            assert_eq!((batch.left(), batch.parts.len()), (octets, 1));
+            assert_eq!((batch.left(), batch.parts.len()), (bytes, 1));
             let Part::Staged(range) = &batch.parts[0] else {
                 panic!("not staged");
             };
             let at = batch.staged[range.start..].as_ptr().addr();
-            assert!(within.is_none_or(|within| at % 4096 == within), "{octets}");
-            batch.taken(octets);
+            assert!(within.is_none_or(|within| at % 4096 == within), "{bytes}");
+            batch.taken(bytes);
         }
         // The unused bytes at the start of the buffer do not count towards the limit.
         batch.reset();
-        for (octets, room) in [(65_000, true), (STAGED_LIMIT - 65_001, true), (1, false)] {
+        for (bytes, room) in [(65_000, true), (STAGED_LIMIT - 65_001, true), (1, false)] {
             batch.past_first = true;
-            let filled = batch.stage_over(octets, |out| Ok::<_, ()>(out.len()));
+            let filled = batch.stage_over(bytes, |out| Ok::<_, ()>(out.len()));
             filled.unwrap();
-            assert_eq!(batch.has_room(), room, "{octets}");
+            assert_eq!(batch.has_room(), room, "{bytes}");
         }
     }
 

@@ -210,7 +210,7 @@ pub(crate) struct SendQueue {
     /// Sequence number of the first request that is not completely framed.
     next: u64,
     /// Bytes of all requests posted so far, as the doorbell counts them.
-    octets: u64,
+    bytes: u64,
     /// Regions of [`SendData::spot`].
     pub(crate) pinned: PinnedRegions,
     /// Reads and atomics whose Response is not complete, oldest first.
@@ -248,7 +248,7 @@ impl SendQueue {
             len: 0,
             front: sequence,
             next: sequence,
-            octets: 0,
+            bytes: 0,
             pinned: PinnedRegions::default(),
             requests: VecDeque::new(),
             registered: None,
@@ -334,13 +334,13 @@ impl SendQueue {
 
     /// State of the queue for the doorbell: sequence number of the next request, and bytes so far.
     pub(crate) fn posted(&self) -> (u64, u64) {
-        (self.posted_to(), self.octets)
+        (self.posted_to(), self.bytes)
     }
 
     /// Counts the bytes of a posted request.
     #[inline]
-    pub(crate) fn count(&mut self, octets: u64) {
-        self.octets = self.octets.wrapping_add(octets);
+    pub(crate) fn count(&mut self, bytes: u64) {
+        self.bytes = self.bytes.wrapping_add(bytes);
     }
 
     /// Returns the payload of the request that is posted next. It is empty; the caller fills it.

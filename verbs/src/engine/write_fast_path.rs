@@ -55,12 +55,12 @@ impl Connection {
     #[inline]
     pub(super) fn count_write(&mut self, len: u32, last: bool) {
         let before = match self.last_write {
-            (octets, true) => octets,
+            (bytes, true) => bytes,
             (_, false) => 0,
         };
-        let octets = before.saturating_add(len);
-        self.last_write = (octets, !last);
-        self.unreported_write |= last && octets > 0;
+        let bytes = before.saturating_add(len);
+        self.last_write = (bytes, !last);
+        self.unreported_write |= last && bytes > 0;
     }
 
     /// Raises an event on the send CQ for a completed Write of the peer, if the program may wait

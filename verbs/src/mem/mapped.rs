@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_file_and_its_buffer_are_the_same_octets() {
+    fn a_mapped_file_and_its_buffer_are_the_same_bytes() {
         let mut file = file(&[3; 10_000]);
         let page = page_size() as u64;
         let buffer = Buffer::map_file(&file, page, 5000).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn two_mappings_of_shared_memory_are_the_same_octets_and_its_size_stays() {
+    fn two_mappings_of_shared_memory_are_the_same_bytes_and_its_size_stays() {
         let one = Buffer::shared("uwarp test", 3000).unwrap();
         let fd = one.as_fd().unwrap();
         let two = Buffer::map_file(fd, 0, 3000).unwrap();

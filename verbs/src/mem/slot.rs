@@ -171,7 +171,7 @@ pub(crate) enum SlotFault {
         size: u64,
     },
     #[error("a bind of 0 bytes is only valid for a window of type 1")]
-    NoOctets,
+    NoBytes,
     #[error("{0}")]
     Register(RegisterError),
     #[error("STag {stag:#010x} is not valid, so there is nothing to invalidate")]
@@ -358,7 +358,7 @@ impl RegionTable {
             }
             let new = match region {
                 None if type_1 => None,
-                None => return Err(SlotFault::NoOctets),
+                None => return Err(SlotFault::NoBytes),
                 Some((region, offset)) => Some(window(stag, bind, type_1, asker, region, offset)?),
             };
             let listed = slot.rotate(stag, new.as_ref().and_then(Region::qp));

@@ -21,7 +21,7 @@ const BATCH_BYTES: u64 = 1024 * 1024;
 /// its first request would not post so many.
 const LONG_LIST: u64 = 16;
 /// Bytes counted for a Read or atomic, whose payload the peer sends.
-pub(crate) const REQUEST_OCTETS: u64 = 64;
+pub(crate) const REQUEST_BYTES: u64 = 64;
 
 /// State of the batching of one QP, and its *staged* requests: posted, but deliberately not sent
 /// yet.

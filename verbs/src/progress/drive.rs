@@ -117,7 +117,7 @@ impl Driven {
 
     /// Handles bytes that the program has already read from the stream.
     pub(crate) fn feed(&mut self, pool: &BufferPool, mut bytes: &[u8]) {
-        while !bytes.is_empty() && self.conn.wants_octets() {
+        while !bytes.is_empty() && self.conn.wants_bytes() {
             let space = self.rx.space(pool);
             let count = space.len().min(bytes.len());
             space[..count].copy_from_slice(&bytes[..count]);
@@ -158,7 +158,7 @@ impl Driven {
             None => Interest::None,
             Some(llp) if llp.wants_write_event() => {
                 let write = outcome.blocked || outcome.more || connecting;
-                let read = self.conn.wants_octets() && self.waits.memory_retry.is_none();
+                let read = self.conn.wants_bytes() && self.waits.memory_retry.is_none();
                 if self.conn.is_starving() && !write && !self.conn.fin.sent {
                     return Interest::Loss;
                 }
@@ -283,7 +283,7 @@ impl Driven {
                 }
             }
         }
-        while self.conn.wants_octets() {
+        while self.conn.wants_bytes() {
             let Some(llp) = &mut self.llp else {
                 break;
             };
@@ -402,7 +402,7 @@ impl Driven {
     /// Handles a failed send. First reads messages that arrived earlier, such as a Terminate
     /// Message, because they tell more about the cause than the error of the send.
     fn send_failed(&mut self, error: LlpError, pool: &BufferPool) {
-        while self.conn.wants_octets()
+        while self.conn.wants_bytes()
             && let Some(llp) = &mut self.llp
             && let Ok(Recv::Data(bytes)) = llp.try_recv(self.rx.space(pool))
         {

@@ -42,7 +42,7 @@ fn a_dropped_send_keeps_its_buffer_until_the_network_has_taken_it() {
     block_on(async {
         let (received, buf) = b.connection.recv(inbox.get().await).await;
         assert_eq!(received.unwrap().len, LARGE);
-        assert!(buf.iter().all(|octet| *octet == 7), "sent as it was");
+        assert!(buf.iter().all(|byte| *byte == 7), "sent as it was");
         // This waits until the network has taken the buffer, because the pool is empty before.
         let mut again = pool.get().await;
         again.fill(8);
@@ -66,7 +66,7 @@ fn a_dropped_read_keeps_its_buffer_until_the_response_is_placed() {
         // When the pool hands out the buffer again, nothing of the response is placed in it any
         // more.
         let mut buf = pool.get().await;
-        assert!(buf.iter().all(|octet| *octet == 9));
+        assert!(buf.iter().all(|byte| *byte == 9));
         buf.fill(1);
         let (read, other) = a
             .connection
@@ -74,7 +74,7 @@ fn a_dropped_read_keeps_its_buffer_until_the_response_is_placed() {
             .await;
         read.unwrap();
         assert_eq!(&other[..], [9; 10]);
-        assert!(buf.iter().all(|octet| *octet == 1));
+        assert!(buf.iter().all(|byte| *byte == 1));
     });
 }
 
@@ -179,7 +179,7 @@ fn a_send_is_safe_to_drop_after_any_number_of_polls() {
                     break;
                 }
                 assert_eq!(buf.len(), LEN);
-                assert!(buf.iter().all(|octet| *octet == arrived));
+                assert!(buf.iter().all(|byte| *byte == arrived));
                 arrived += 1;
             }
             assert!(if polls == 0 {

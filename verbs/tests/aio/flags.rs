@@ -36,7 +36,7 @@ fn behind_a_fence_a_write_leaves_what_an_earlier_read_gets_alone() {
     ));
     read.unwrap();
     written.unwrap();
-    assert!(buf.iter().all(|octet| *octet == 9));
+    assert!(buf.iter().all(|byte| *byte == 9));
     let after = block_on(a.connection.fence().read(a.blank(), last));
     after.0.unwrap();
     assert_eq!(&after.1[..], [1; 8]);
@@ -115,7 +115,7 @@ fn masked_atomics_work_on_the_bits_that_count() {
         assert_eq!(a.fence().swap(remote, 6).await.unwrap(), 5);
     });
     let start = (remote.addr - lent.addr()) as usize;
-    let mut octets = [0; 8];
-    lent.read_at(start, &mut octets).unwrap();
-    assert_eq!(u64::from_ne_bytes(octets), 6);
+    let mut bytes = [0; 8];
+    lent.read_at(start, &mut bytes).unwrap();
+    assert_eq!(u64::from_ne_bytes(bytes), 6);
 }

@@ -31,9 +31,9 @@ fn a_window_of_each_kind_shows_a_part_of_a_region_while_it_is_bound() {
             let (received, sent) = both(b.connection.recv(b.blank()), a.connection.send(buf)).await;
             sent.0.unwrap();
             received.0.unwrap();
-            let mut octets = [0; 5];
-            region.read_at(10, &mut octets).unwrap();
-            assert_eq!(&octets, b"shown");
+            let mut bytes = [0; 5];
+            region.read_at(10, &mut bytes).unwrap();
+            assert_eq!(&bytes, b"shown");
             if kind == WindowKind::Type1 {
                 let none = region.window(0, 0, Access::NONE);
                 b.connection.bind_window(&mut window, &none).await.unwrap();
@@ -71,9 +71,9 @@ fn a_window_is_given_back_with_a_message() {
             sent.unwrap();
             assert_eq!(received.unwrap().invalidated, Some(remote.rkey));
             assert!(!window.is_bound());
-            let mut octets = [0; 8];
-            region.read_at(0, &mut octets).unwrap();
-            assert_eq!(octets, [round; 8]);
+            let mut bytes = [0; 8];
+            region.read_at(0, &mut bytes).unwrap();
+            assert_eq!(bytes, [round; 8]);
         }
         // The window is no longer bound.
         let result = b.connection.invalidate_window(&window).await;
@@ -118,9 +118,9 @@ fn a_fast_region_is_registered_part_by_part() {
             b.connection.invalidate_fast(&fast).await.unwrap();
             assert!(!fast.is_valid());
         }
-        let mut octets = [0; 50];
-        fast.read_at(200, &mut octets).unwrap();
-        assert_eq!(octets, [2; 50]);
+        let mut bytes = [0; 50];
+        fast.read_at(200, &mut bytes).unwrap();
+        assert_eq!(bytes, [2; 50]);
         let result = b.connection.invalidate_fast(&fast).await;
         assert_eq!(status(result), Status::LocalQpOperation);
     });

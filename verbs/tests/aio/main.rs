@@ -42,9 +42,9 @@ impl End {
 
     /// Returns a buffer with this content.
     #[track_caller]
-    pub(crate) fn buf(&self, octets: &[u8]) -> RegisteredBuf {
+    pub(crate) fn buf(&self, bytes: &[u8]) -> RegisteredBuf {
         let mut buf = self.pool.try_get().expect("a free buffer");
-        assert_eq!(buf.fill_from(octets), octets.len());
+        assert_eq!(buf.fill_from(bytes), bytes.len());
         buf
     }
 

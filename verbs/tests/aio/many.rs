@@ -85,9 +85,9 @@ fn tasks_on_several_threads_share_one_connection() {
         let (a, b, received) = (Arc::clone(&a), Arc::clone(&b), Arc::clone(&received));
         threads.push(std::thread::spawn(move || {
             block_on(async {
-                let octets = [n];
+                let bytes = [n];
                 for _ in 0..EACH {
-                    let send = a.connection.send_inline(&octets);
+                    let send = a.connection.send_inline(&bytes);
                     let (sent, (got, _)) = both(send, b.connection.recv(b.blank())).await;
                     sent.unwrap();
                     got.unwrap();

@@ -65,9 +65,9 @@ fn writes_and_reads_reach_memory_that_was_lent() {
         read.unwrap();
         assert_eq!(buf.len(), 0);
     });
-    let mut octets = [0; 7];
-    lent.read_at(10, &mut octets).unwrap();
-    assert_eq!(&octets, b"written");
+    let mut bytes = [0; 7];
+    lent.read_at(10, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"written");
 }
 
 #[test]
@@ -156,9 +156,9 @@ fn atomics_give_what_the_word_held_before() {
         let short = a.connection.fetch_add(word.slice(0, 7).unwrap(), 1).await;
         assert!(matches!(short, Err(Error::TooSmall { .. })));
     });
-    let mut octets = [0; 8];
-    lent.read_at(start as usize, &mut octets).unwrap();
-    assert_eq!(u64::from_ne_bytes(octets), 9);
+    let mut bytes = [0; 8];
+    lent.read_at(start as usize, &mut bytes).unwrap();
+    assert_eq!(u64::from_ne_bytes(bytes), 9);
 }
 
 #[test]
@@ -176,9 +176,9 @@ fn a_write_with_immediate_tells_the_peer_when_it_is_there() {
         let ((received, buf), (written, _)) = both(b.connection.recv(b.blank()), write).await;
         written.unwrap();
         assert_eq!(received.unwrap().immediate, Some(*b"8 octets"));
-        let mut octets = [0; 7];
-        lent.read_at(0, &mut octets).unwrap();
-        assert_eq!(&octets, b"written");
+        let mut bytes = [0; 7];
+        lent.read_at(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"written");
         let send = a.connection.send_immediate([7; 8]);
         let ((received, _), sent) = both(b.connection.recv(buf), send).await;
         sent.unwrap();

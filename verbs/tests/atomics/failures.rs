@@ -14,7 +14,7 @@ fn refused(side: &Side, wr: &SendWr<'_>) -> PostErrorKind {
 }
 
 #[test]
-fn a_sink_that_is_not_one_element_of_8_octets_is_refused_at_post() {
+fn a_sink_that_is_not_one_element_of_8_bytes_is_refused_at_post() {
     let (a, b) = pair(Wire::MEMORY);
     let sink = a.blank(64);
     let lists: [(&[Sge], usize, u64); 4] = [
@@ -23,12 +23,12 @@ fn a_sink_that_is_not_one_element_of_8_octets_is_refused_at_post() {
         (&[sink.sge(0, 16)], 1, 16),
         (&[sink.sge(0, 4), sink.sge(4, 4)], 2, 8),
     ];
-    for (sges, elements, octets) in lists {
+    for (sges, elements, bytes) in lists {
         for wr in [
             SendWr::fetch_add(1, sges, RemoteBuffer::at(0x1000, 1), 1),
             SendWr::compare_swap(1, sges, RemoteBuffer::at(0x1000, 1), 1, 1),
         ] {
-            let error = PostErrorKind::AtomicSink { elements, octets };
+            let error = PostErrorKind::AtomicSink { elements, bytes };
             assert_eq!(refused(&a, &wr), error);
         }
     }
@@ -252,9 +252,9 @@ fn memory_without_the_right_is_a_remote_access_error() {
             a.qp.post_send(&SendWr::read(4, sges, RemoteBuffer::at(to, rkey)));
         // The region must exist until the peer has refused the request.
         b.wait_end();
-        let mut octets = [0; 8];
-        cell.read_at(0, &mut octets).unwrap();
-        assert_eq!(octets, [0xA5; 8]);
+        let mut bytes = [0; 8];
+        cell.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [0xA5; 8]);
         2
     };
     for wire in Wire::BOTH {
@@ -275,7 +275,7 @@ fn memory_without_the_right_is_a_remote_access_error() {
 }
 
 #[test]
-fn eight_octets_that_reach_past_the_end_are_a_remote_access_error() {
+fn eight_bytes_that_reach_past_the_end_are_a_remote_access_error() {
     let (a, b) = pair(Wire::MEMORY);
     let cell = words(&b, &[1]);
     let out = a.blank(8);

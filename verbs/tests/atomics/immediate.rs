@@ -39,8 +39,8 @@ fn a_write_with_immediate_is_one_request_and_one_completion_on_each_side() {
             assert_eq!(done.written, len);
             assert_eq!(done.immediate, Some(imm));
             assert_eq!((done.solicited, done.invalidated), (false, None));
-            let octets = &content(&source)[..len as usize];
-            placed_only(&target, 0, octets, "target");
+            let bytes = &content(&source)[..len as usize];
+            placed_only(&target, 0, bytes, "target");
             // 7306-6.3-02: the receive is consumed, and its memory is unchanged.
             placed_only(&unused, 0, &[], "receive");
             b.recv_cq.assert_empty();

@@ -15,16 +15,16 @@ use uwarp_verbs::{Access, MemoryRegion, SendWr, Sge};
 
 /// Registers words that the peer may read and change by atomics.
 fn words(side: &Side, words: &[u64]) -> MemoryRegion {
-    let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-    side.pd.register(octets, access).unwrap()
+    side.pd.register(bytes, access).unwrap()
 }
 
 /// Returns the word at `index`.
 fn word(region: &MemoryRegion, index: usize) -> u64 {
-    let mut octets = [0; 8];
-    region.read_at(8 * index, &mut octets).unwrap();
-    u64::from_ne_bytes(octets)
+    let mut bytes = [0; 8];
+    region.read_at(8 * index, &mut bytes).unwrap();
+    u64::from_ne_bytes(bytes)
 }
 
 /// Registers a sink for one result.

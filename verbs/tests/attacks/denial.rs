@@ -17,7 +17,7 @@ fn s6_4_3_1_more_sends_than_receives() {
             receives: false,
             ..Setup::new(role)
         });
-        let send = s.next_send(b"octets").octets();
+        let send = s.next_send(b"octets").bytes();
         s.refuses(&send, Code::ddp(2, 0x02), "no receive is posted", None);
     }
 }
@@ -28,7 +28,7 @@ fn s6_4_3_1_sends_until_the_receives_are_used_up() {
     let mut s = Scene::new(Role::Responder);
     s.delivers(b"one");
     s.delivers(b"two");
-    let send = s.next_send(b"").octets();
+    let send = s.next_send(b"").bytes();
     s.refuses(&send, Code::ddp(2, 0x02), "no receive is posted", None);
 }
 
@@ -48,7 +48,7 @@ fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     srq.modify(SrqModify::default().limit(Some(2))).unwrap();
     let (mut greedy, greedy_qp) = shares(&victim, &srq);
     let (mut modest, modest_qp) = shares(&victim, &srq);
-    let empty = |msn| Untagged::new(SEND, 0, msn, b"").octets();
+    let empty = |msn| Untagged::new(SEND, 0, msn, b"").bytes();
     greedy.send_ulpdus(&[empty(1), empty(2), empty(3), empty(4), empty(5)]);
     eventually("an event for the program", || {
         let event = victim.device.poll_event()?;
@@ -117,7 +117,7 @@ fn s6_4_6_overflow_of_an_unshared_cq() {
     request.accept(&qp, &AcceptOptions::default()).unwrap();
     assert_eq!(peer.receive_startup(), startup(REPLY, CRC, 1, b""));
     let flood: Vec<_> = (1..=5)
-        .map(|msn| Untagged::new(SEND, 0, msn, b"").octets())
+        .map(|msn| Untagged::new(SEND, 0, msn, b"").bytes())
         .collect();
     peer.send_ulpdus(&flood);
     eventually("an event for the program", || {
@@ -157,7 +157,7 @@ fn s6_4_3_2_flood_of_completions_in_a_shared_cq() {
         ends.push((peer, qp));
     }
     let sends = |count| {
-        let all = (1..=count).map(|msn| Untagged::new(SEND, 0, msn, b"").octets());
+        let all = (1..=count).map(|msn| Untagged::new(SEND, 0, msn, b"").bytes());
         all.collect::<Vec<_>>()
     };
     // The first stream sends five messages for four receives. Then the other stream uses all four

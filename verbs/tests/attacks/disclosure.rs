@@ -30,10 +30,10 @@ fn reads(s: &mut Scene, at: (u32, u64), expected: &[u8], msn: u32) {
         msn,
         ..request(s, at, expected.len() as u32)
     };
-    s.peer.send_ulpdus(&[read.octets()]);
+    s.peer.send_ulpdus(&[read.bytes()]);
     let sink = s.read();
     let response = Tagged::new(READ_RESPONSE, sink.sink_stag, sink.sink_to, expected);
-    assert_eq!(s.peer.receive_ulpdu(), response.octets());
+    assert_eq!(s.peer.receive_ulpdu(), response.bytes());
 }
 
 /// Creates a scene that may have two more regions than usual.
@@ -55,7 +55,7 @@ fn s6_3_1_read_beyond_a_buffer() {
             let s = Scene::new(role);
             let readable = s.memory.readable.remote();
             let at = (readable.rkey, readable.addr.wrapping_add(offset));
-            let read = request(&s, at, len).octets();
+            let read = request(&s, at, len).bytes();
             s.refuses(&read, Code::rdmap(1, 0x01), "base or bounds", None);
         }
     }
@@ -96,7 +96,7 @@ fn s6_3_3_read_after_the_transfer() {
             msn: 2,
             ..s.read_request(header)
         };
-        s.refuses(&again.octets(), INVALID.read, "invalid STag", None);
+        s.refuses(&again.bytes(), INVALID.read, "invalid STag", None);
     }
 }
 
@@ -114,7 +114,7 @@ fn s6_3_4_rest_of_a_buffer_of_which_a_part_is_registered() {
                 msn: 2,
                 ..request(&s, at, REGION as u32 + more)
             };
-            s.refuses(&read.octets(), Code::rdmap(1, 0x01), "base or bounds", None);
+            s.refuses(&read.bytes(), Code::rdmap(1, 0x01), "base or bounds", None);
         }
     }
 }
@@ -125,14 +125,14 @@ fn s6_3_5_read_of_a_buffer_that_is_for_writes() {
     for role in ROLES {
         let s = Scene::new(role);
         let at = (s.memory.writable.rkey(), s.memory.writable.addr());
-        let read = request(&s, at, 16).octets();
+        let read = request(&s, at, 16).bytes();
         s.refuses(&read, RIGHTS, "access rights", None);
     }
 }
 
 /// An empty Read is permitted, because it reveals only that earlier Writes were placed.
 #[test]
-fn s6_3_5_read_of_no_octets_tells_nothing() {
+fn s6_3_5_read_of_no_bytes_tells_nothing() {
     for role in ROLES {
         let mut s = Scene::new(role);
         let at = (s.memory.writable.rkey(), s.memory.writable.addr());
@@ -181,7 +181,7 @@ fn s6_3_6_stags_of_the_same_memory_keep_their_own_rights_and_domains() {
             } else {
                 &readable
             };
-            let write = Tagged::new(WRITE, through.rkey(), through.addr(), b"octets").octets();
+            let write = Tagged::new(WRITE, through.rkey(), through.addr(), b"octets").bytes();
             s.commits(&write);
             eventually("the QP notices", || s.qp.end_reason());
             for at in 0..64 {

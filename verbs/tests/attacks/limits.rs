@@ -307,7 +307,7 @@ fn s6_4_3_3_more_reads_than_the_ird() {
                     msn,
                     ..s.read_request(s.read())
                 }
-                .octets()
+                .bytes()
             })
             .collect();
         s.peer.send_ulpdus(&requests);

@@ -99,7 +99,7 @@ const NOT_ASSOCIATED: Answers = Answers {
 fn refuses_use(scene: Scene, what: Use, (stag, to): (u32, u64), answers: &Answers, words: &str) {
     match what {
         Use::Write => {
-            let write = Tagged::new(WRITE, stag, to, b"octets").octets();
+            let write = Tagged::new(WRITE, stag, to, b"octets").bytes();
             scene.refuses(&write, answers.write, words, None);
         }
         Use::Read => {
@@ -108,7 +108,7 @@ fn refuses_use(scene: Scene, what: Use, (stag, to): (u32, u64), answers: &Answer
                 source_to: to,
                 ..scene.read()
             };
-            let read = Untagged::new(READ_REQUEST, 1, 1, &header.octets()).octets();
+            let read = Untagged::new(READ_REQUEST, 1, 1, &header.bytes()).bytes();
             scene.refuses(&read, answers.read, words, None);
         }
         Use::Atomic => {
@@ -119,7 +119,7 @@ fn refuses_use(scene: Scene, what: Use, (stag, to): (u32, u64), answers: &Answer
                 to,
                 words: [1, 0, 0, u64::MAX],
             };
-            let request = Untagged::new(ATOMIC_REQUEST, 1, 1, &header.octets()).octets();
+            let request = Untagged::new(ATOMIC_REQUEST, 1, 1, &header.bytes()).bytes();
             scene.refuses(&request, answers.read, words, None);
         }
         Use::Invalidate => {
@@ -130,7 +130,7 @@ fn refuses_use(scene: Scene, what: Use, (stag, to): (u32, u64), answers: &Answer
             };
             let blamed = Some((scene.victim.receives[0], Status::RemoteInvalidRequest));
             let words = "cannot be invalidated";
-            scene.refuses(&send.octets(), Code::rdmap(1, 0x09), words, blamed);
+            scene.refuses(&send.bytes(), Code::rdmap(1, 0x09), words, blamed);
         }
     }
 }

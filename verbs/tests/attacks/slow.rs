@@ -32,13 +32,13 @@ fn joins(victim: &Victim) -> (Peer, Qp) {
 
 /// Each byte arrives on its own, and the honest connection works in between.
 #[test]
-fn s6_4_4_fpdu_that_comes_octet_by_octet() {
+fn s6_4_4_fpdu_that_comes_byte_by_byte() {
     for role in ROLES {
         let mut s = Scene::new(role);
-        let send = s.next_send(b"slowly").octets();
+        let send = s.next_send(b"slowly").bytes();
         let fpdu = s.peer.tx.seal(&send);
-        for octet in fpdu {
-            s.peer.send(&[octet]);
+        for byte in fpdu {
+            s.peer.send(&[byte]);
             s.victim.healthy.works();
         }
         s.delivered(b"slowly");
@@ -54,7 +54,7 @@ fn s6_4_4_fpdu_that_is_never_finished() {
         let mut setup = Setup::new(role);
         setup.settings.timeouts = stalls_soon();
         let mut s = Scene::with(&setup);
-        let send = s.next_send(b"never whole").octets();
+        let send = s.next_send(b"never whole").bytes();
         let fpdu = s.peer.tx.seal(&send);
         s.peer.send(&fpdu[..9]);
         s.peer.expect_reset();
@@ -75,7 +75,7 @@ fn s6_4_3_1_unfinished_fpdus_hold_no_more_memory_than_the_limit() {
     let mut ends: Vec<(Peer, Qp)> = (0..4).map(|_| joins(&victim)).collect();
     let mut fpdus = Vec::new();
     for (peer, _) in &mut ends {
-        let fpdu = peer.tx.seal(&Untagged::new(SEND, 0, 1, b"").octets());
+        let fpdu = peer.tx.seal(&Untagged::new(SEND, 0, 1, b"").bytes());
         peer.send(&fpdu[..5]);
         fpdus.push(fpdu);
         // Waits until the bytes sent so far have been read, before the next FPDU begins.
@@ -110,10 +110,10 @@ fn s6_4_2_memory_for_fpdus_comes_back_from_streams_that_stall() {
     let mut victim = Victim::new(settings.timeouts(stalls_soon()));
     let (mut bad, bad_qp) = joins(&victim);
     let (mut good, good_qp) = joins(&victim);
-    let fpdu = bad.tx.seal(&Untagged::new(SEND, 0, 1, b"").octets());
+    let fpdu = bad.tx.seal(&Untagged::new(SEND, 0, 1, b"").bytes());
     bad.send(&fpdu[..5]);
     victim.healthy.works();
-    let send = Untagged::new(SEND, 0, 1, b"").octets();
+    let send = Untagged::new(SEND, 0, 1, b"").bytes();
     good.send_ulpdus(&[send]);
     let taken = eventually("the honest Send, besides the flush of the other", || {
         let done = victim.recv_cq.wait(Some(PATIENCE))?;
@@ -173,7 +173,7 @@ fn s6_4_4_peer_that_reads_nothing_of_what_it_asked_for() {
                 source_to: big.addr(),
                 ..s.read()
             };
-            Untagged::new(READ_REQUEST, 1, msn, &header.octets()).octets()
+            Untagged::new(READ_REQUEST, 1, msn, &header.bytes()).bytes()
         })
         .collect();
     s.peer.send_ulpdus(&requests);
@@ -194,7 +194,7 @@ fn s6_4_2_peer_that_does_not_close() {
         qn: 7,
         ..s.next_send(b"")
     }
-    .octets();
+    .bytes();
     s.commits(&bad);
     let due = crate::wire::Code::ddp(2, 0x01).about(&bad);
     assert_eq!(s.peer.receive_ulpdu(), due);

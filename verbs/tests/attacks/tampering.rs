@@ -19,7 +19,7 @@ fn s6_2_1_write_beyond_a_buffer() {
                 to: s.memory.writable.addr().wrapping_add(offset),
                 ..s.write(0, &vec![0xEE; len])
             };
-            s.refuses(&write.octets(), BOUNDS, "base or bounds", None);
+            s.refuses(&write.bytes(), BOUNDS, "base or bounds", None);
         }
     }
 }
@@ -30,10 +30,10 @@ fn s6_2_1_read_response_beyond_its_sink() {
     for role in ROLES {
         let s = Scene::new(role);
         let header = s.read_header();
-        let octets = filler(1, SINK_LEN + 1);
-        let response = Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, &octets);
+        let bytes = filler(1, SINK_LEN + 1);
+        let response = Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, &bytes);
         let blamed = Some((READ, Status::BadResponse));
-        s.refuses(&response.octets(), BOUNDS, "asked for 48", blamed);
+        s.refuses(&response.bytes(), BOUNDS, "asked for 48", blamed);
     }
 }
 
@@ -44,10 +44,10 @@ fn s6_2_2_sink_of_a_read_after_its_completion() {
     for role in ROLES {
         let mut s = Scene::new(role);
         let header = s.read_header();
-        let octets = filler(9, SINK_LEN);
-        let response = Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, &octets);
-        s.peer.send_ulpdus(&[response.octets()]);
-        s.memory.expect(Place::Local, SINK_AT, &octets);
+        let bytes = filler(9, SINK_LEN);
+        let response = Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, &bytes);
+        s.peer.send_ulpdus(&[response.bytes()]);
+        s.memory.expect(Place::Local, SINK_AT, &bytes);
         s.reads();
         assert_eq!(s.peer.receive_ulpdu()[18..], *b"too late");
         let at = (header.sink_stag, header.sink_to);
@@ -67,7 +67,7 @@ fn s6_2_2_write_after_the_program_has_revoked_the_stag() {
         let region = s.pd.register(vec![0; 64], access).unwrap();
         let at = (region.rkey(), region.addr());
         let write = Tagged::new(WRITE, at.0, at.1, b"what was agreed");
-        s.peer.send_ulpdus(&[write.octets()]);
+        s.peer.send_ulpdus(&[write.bytes()]);
         s.delivers(b"I am done");
         let mut found = [0; 15];
         region.read_at(0, &mut found).unwrap();
@@ -88,7 +88,7 @@ fn s6_2_2_write_after_the_peer_has_invalidated_the_stag() {
             word: at.0,
             ..s.next_send(b"I am done")
         };
-        s.peer.send_ulpdus(&[send.octets()]);
+        s.peer.send_ulpdus(&[send.bytes()]);
         let done = s.victim.receives(9);
         assert_eq!(done.invalidated, Some(at.0));
         s.memory

@@ -12,8 +12,8 @@ const PEERS: usize = 48;
 
 /// Sends one of six kinds of bad input, chosen by `number`. Returns the expected Terminate, if any.
 fn misbehave(peer: &mut Peer, number: usize) -> Option<Vec<u8>> {
-    let unknown_stag = Tagged::new(WRITE, NONSENSE, 0, b"octets").octets();
-    let no_receive = Untagged::new(3, 0, 1, b"octets").octets();
+    let unknown_stag = Tagged::new(WRITE, NONSENSE, 0, b"octets").bytes();
+    let no_receive = Untagged::new(3, 0, 1, b"octets").bytes();
     match number % 6 {
         0 => {
             peer.send_ulpdus(&[&unknown_stag]);

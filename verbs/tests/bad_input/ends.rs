@@ -40,7 +40,7 @@ fn reset_within_an_fpdu() {
     for role in ROLES {
         for cut in [1, 2, 10, 30] {
             let mut s = Scene::new(role);
-            let fpdu = s.write(64, b"only a part of this arrives").octets();
+            let fpdu = s.write(64, b"only a part of this arrives").bytes();
             let fpdu = s.peer.tx.seal(&fpdu);
             s.peer.send(&fpdu[..cut]);
             s.peer.reset();
@@ -65,7 +65,7 @@ pub(crate) fn fin_within_an_fpdu() {
                 warm_up,
                 ..Setup::new(role)
             });
-            let fpdu = s.write(64, b"only a part of this arrives").octets();
+            let fpdu = s.write(64, b"only a part of this arrives").bytes();
             let fpdu = s.peer.tx.seal(&fpdu);
             assert!(cut < fpdu.len());
             s.peer.send(&fpdu[..cut]);
@@ -122,7 +122,7 @@ fn fin_between_the_segments_of_a_message() {
                 last: false,
                 ..send
             }
-            .octets()
+            .bytes()
         }),
     ];
     for role in ROLES {
@@ -144,7 +144,7 @@ fn fin_within_a_later_fpdu_of_a_message() {
         let first = not_last(s.write(64, b"the first segment"));
         s.peer.send_ulpdus(&[first]);
         s.memory.expect(Place::Writable, 64, b"the first segment");
-        let second = s.peer.tx.seal(&s.write(81, b"the second").octets());
+        let second = s.peer.tx.seal(&s.write(81, b"the second").bytes());
         s.peer.send(&second[..20]);
         s.peer.fin();
         s.ends(Sees::Fin, "(RDMA Write)");
@@ -158,7 +158,7 @@ fn fin_behind_the_last_segment_of_messages() {
         let mut s = Scene::new(role);
         let write = [
             not_last(s.write(64, b"the first segment")),
-            s.write(81, b", the last").octets(),
+            s.write(81, b", the last").bytes(),
         ];
         s.peer.send_ulpdus(&write);
         let whole = b"the first segment, the last";
@@ -173,7 +173,7 @@ fn not_last(segment: Tagged) -> Vec<u8> {
         last: false,
         ..segment
     }
-    .octets()
+    .bytes()
 }
 
 /// Returns a segment of the Response to our Read.
@@ -190,7 +190,7 @@ fn reset_after_our_terminate() {
         qn: 7,
         ..s.next_send(b"")
     }
-    .octets();
+    .bytes();
     s.commits(&bad);
     let terminate = Code::ddp(2, 0x01).about(&bad);
     assert_eq!(s.peer.receive_ulpdu(), terminate);
@@ -230,7 +230,7 @@ fn terminate_comes_right_after_the_fpdu_under_way() {
             qn: 7,
             ..s.next_send(b"")
         }
-        .octets();
+        .bytes();
         s.commits(&bad);
         eventually("the QP notices", || s.qp.end_reason());
         // No request refers to the region any more.
@@ -246,10 +246,10 @@ fn terminate_comes_right_after_the_fpdu_under_way() {
                 ..Tagged::new(WRITE, 0x1234, to, &ulpdu[14..])
             };
             assert!(
-                ulpdu == segment.octets(),
+                ulpdu == segment.bytes(),
                 "a segment of the Write at {to:#x}"
             );
-            assert!(ulpdu[14..].iter().all(|octet| *octet == 0x55));
+            assert!(ulpdu[14..].iter().all(|byte| *byte == 0x55));
             to += ulpdu.len() as u64 - 14;
         };
         assert!(to < 0x1000 + u64::from(BIG));
@@ -287,7 +287,7 @@ fn wrong_message_after_our_fin() {
             qn: 7,
             ..s.next_send(b"")
         }
-        .octets();
+        .bytes();
         s.commits(&bad);
         s.peer.fin();
         s.ends(Sees::Nothing, "closed by this side");

@@ -26,8 +26,8 @@ const LENGTH: Code = Code::mpa(0x03);
 const ATOMIC: u64 = 21;
 
 /// Returns Immediate Data of the peer, which is correct except perhaps for its length.
-fn immediate(s: &Scene, octets: &[u8]) -> Untagged {
-    Untagged::new(IMMEDIATE, 0, s.msn, octets)
+fn immediate(s: &Scene, bytes: &[u8]) -> Untagged {
+    Untagged::new(IMMEDIATE, 0, s.msn, bytes)
 }
 
 /// Returns the first address in the peer's region that is a multiple of 8.
@@ -48,7 +48,7 @@ fn add_one(s: &Scene) -> AtomicHeader {
 
 /// Returns the peer's first Atomic Request.
 fn atomic(header: AtomicHeader) -> Untagged {
-    Untagged::new(ATOMIC_REQUEST, 1, 1, &header.octets())
+    Untagged::new(ATOMIC_REQUEST, 1, 1, &header.bytes())
 }
 
 /// 7306-6.3-07: no RFC defines an error code for it. The receive fails.
@@ -61,7 +61,7 @@ fn immediate_data_of_another_length() {
                     opcode,
                     ..immediate(s, &vec![0xEE; len])
                 }
-                .octets()
+                .bytes()
             };
             let blamed = Some((FIRST_RECV, Status::LocalLength));
             refuses_blaming(bad, UNSPECIFIED, "it has exactly 8", blamed);
@@ -77,7 +77,7 @@ fn immediate_data_that_goes_on_in_another_segment() {
                 last: false,
                 ..immediate(s, &vec![0xEE; len])
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, UNSPECIFIED, "Last flag");
     }
@@ -92,7 +92,7 @@ fn immediate_data_on_another_queue_or_out_of_turn() {
                 qn,
                 ..immediate(s, &[1; 8])
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, BAD_QN, "Queue Number");
     }
@@ -101,7 +101,7 @@ fn immediate_data_on_another_queue_or_out_of_turn() {
             msn: s.msn + 1,
             ..immediate(s, &[1; 8])
         }
-        .octets()
+        .bytes()
     };
     refuses(bad, MSN_RANGE, "Message Sequence Number");
     let bad = |s: &mut Scene| {
@@ -109,7 +109,7 @@ fn immediate_data_on_another_queue_or_out_of_turn() {
             mo: 8,
             ..immediate(s, &[1; 8])
         }
-        .octets()
+        .bytes()
     };
     refuses(bad, BAD_MO, "Message Offset");
 }
@@ -122,7 +122,7 @@ fn immediate_data_without_a_receive() {
             receives: false,
             ..Setup::new(role)
         });
-        let ulpdu = immediate(&s, &[1; 8]).octets();
+        let ulpdu = immediate(&s, &[1; 8]).bytes();
         s.refuses(&ulpdu, NO_BUFFER, "no receive is posted", None);
     }
 }
@@ -136,7 +136,7 @@ fn immediate_data_within_a_send() {
             last: false,
             ..s.next_send(b"8 octets")
         };
-        s.peer.send_ulpdus(&[first.octets()]);
+        s.peer.send_ulpdus(&[first.bytes()]);
         s.memory.expect(
             Place::Local,
             crate::scene::RECV_AT + crate::scene::RECV_LEN,
@@ -146,7 +146,7 @@ fn immediate_data_within_a_send() {
             mo: 8,
             ..immediate(&s, &[1; 8])
         };
-        s.refuses(&second.octets(), OPCODE, "went on as", None);
+        s.refuses(&second.bytes(), OPCODE, "went on as", None);
     }
 }
 
@@ -155,8 +155,8 @@ fn immediate_data_within_a_send() {
 fn another_message_on_the_queue_of_atomic_responses() {
     for opcode in [SEND, IMMEDIATE, ATOMIC_REQUEST] {
         let bad = |s: &mut Scene| {
-            let octets = add_one(s).octets();
-            Untagged::new(opcode, 3, 1, &octets[..8]).octets()
+            let bytes = add_one(s).bytes();
+            Untagged::new(opcode, 3, 1, &bytes[..8]).bytes()
         };
         refuses(bad, BAD_QN, "Queue Number 3");
     }
@@ -166,18 +166,18 @@ fn another_message_on_the_queue_of_atomic_responses() {
 #[test]
 fn atomic_requests_whose_headers_are_wrong() {
     let short = |s: &mut Scene| {
-        let whole = atomic(add_one(s)).octets();
+        let whole = atomic(add_one(s)).bytes();
         whole[..whole.len() - 1].to_vec()
     };
     refuses(short, LENGTH, "too short");
-    let long = |s: &mut Scene| [&atomic(add_one(s)).octets()[..], &[0]].concat();
+    let long = |s: &mut Scene| [&atomic(add_one(s)).bytes()[..], &[0]].concat();
     refuses(long, TOO_LONG, "too long for the buffer");
     let goes_on = |s: &mut Scene| {
         Untagged {
             last: false,
             ..atomic(add_one(s))
         }
-        .octets()
+        .bytes()
     };
     refuses(goes_on, UNSPECIFIED, "Last flag");
     for qn in [0, 2, 3] {
@@ -186,7 +186,7 @@ fn atomic_requests_whose_headers_are_wrong() {
                 qn,
                 ..atomic(add_one(s))
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, BAD_QN, "Queue Number");
     }
@@ -195,7 +195,7 @@ fn atomic_requests_whose_headers_are_wrong() {
             msn: 2,
             ..atomic(add_one(s))
         }
-        .octets()
+        .bytes()
     };
     refuses(bad, MSN_RANGE, "Message Sequence Number");
     let bad = |s: &mut Scene| {
@@ -203,7 +203,7 @@ fn atomic_requests_whose_headers_are_wrong() {
             mo: 8,
             ..atomic(add_one(s))
         }
-        .octets()
+        .bytes()
     };
     refuses(bad, BAD_MO, "Message Offset");
 }
@@ -212,7 +212,7 @@ fn atomic_requests_whose_headers_are_wrong() {
 #[test]
 fn atomic_operations_that_do_not_exist() {
     for code in [1, 3, 8, 15] {
-        let bad = |s: &mut Scene| atomic(AtomicHeader { code, ..add_one(s) }).octets();
+        let bad = |s: &mut Scene| atomic(AtomicHeader { code, ..add_one(s) }).bytes();
         refuses(bad, OPCODE, "operation code");
     }
 }
@@ -231,7 +231,7 @@ fn atomic_operations_on_addresses_that_are_no_multiple_of_8() {
                 words: [5, u64::MAX, 0, 0],
                 ..right
             })
-            .octets()
+            .bytes()
         };
         refuses(bad, MISALIGNED, "not a multiple of 8");
     }
@@ -294,7 +294,7 @@ fn atomic_operations_on_memory_that_the_peer_may_not_change() {
         ),
     ];
     for (change, code, words) in changes {
-        let bad = |s: &mut Scene| atomic(change(s, add_one(s))).octets();
+        let bad = |s: &mut Scene| atomic(change(s, add_one(s))).bytes();
         refuses(bad, Code::rdmap(1, code), words);
     }
 }
@@ -317,8 +317,8 @@ fn more_reads_and_atomics_than_ird() {
             ..atomic(add_one(&s))
         };
         s.peer
-            .send_ulpdus(&[read.octets(), second.octets(), third.octets()]);
-        let code = NO_BUFFER.about(&third.octets());
+            .send_ulpdus(&[read.bytes(), second.bytes(), third.bytes()]);
+        let code = NO_BUFFER.about(&third.bytes());
         s.ends(Sees::Terminate(code), "Read or Atomic Request than the 2");
     }
 }
@@ -341,15 +341,15 @@ fn waiting(role: Role) -> (Scene, Vec<u8>) {
 
 /// Returns the response to that request.
 fn response(request: &[u8], original: u64) -> Untagged {
-    let octets = [&request[22..26], &original.to_be_bytes()[..]].concat();
-    Untagged::new(ATOMIC_RESPONSE, 3, 1, &octets)
+    let bytes = [&request[22..26], &original.to_be_bytes()[..]].concat();
+    Untagged::new(ATOMIC_RESPONSE, 3, 1, &bytes)
 }
 
 #[test]
 fn a_good_atomic_response_completes_the_atomic() {
     for role in ROLES {
         let (mut s, request) = waiting(role);
-        s.peer.send_ulpdus(&[response(&request, 0x1234).octets()]);
+        s.peer.send_ulpdus(&[response(&request, 0x1234).bytes()]);
         let done = eventually("the atomic completes", || s.send_cq.poll_one());
         assert_eq!((done.wr_id, done.status), (ATOMIC, Status::Success));
         s.victim.sends.clear();
@@ -360,7 +360,7 @@ fn a_good_atomic_response_completes_the_atomic() {
             msn: 2,
             ..response(&request, 5)
         };
-        s.refuses(&again.octets(), OPCODE, "no Atomic Operation is next", None);
+        s.refuses(&again.bytes(), OPCODE, "no Atomic Operation is next", None);
     }
 }
 
@@ -433,7 +433,7 @@ fn atomic_responses_that_are_wrong() {
     for (change, code, words, blames) in changes {
         for role in ROLES {
             let (s, request) = waiting(role);
-            let ulpdu = change(response(&request, 9)).octets();
+            let ulpdu = change(response(&request, 9)).bytes();
             let blamed = blames.then_some((ATOMIC, Status::BadResponse));
             s.refuses(&ulpdu, code, words, blamed);
         }
@@ -443,14 +443,14 @@ fn atomic_responses_that_are_wrong() {
 /// There is no request for the response: nothing is outstanding, or only a Read.
 #[test]
 fn atomic_response_that_nobody_asked_for() {
-    let bad = |_: &mut Scene| response(&[0; 70], 1).octets();
+    let bad = |_: &mut Scene| response(&[0; 70], 1).bytes();
     refuses(bad, OPCODE, "no Atomic Operation is next");
     for role in ROLES {
         let s = Scene::with(&Setup {
             sends: false,
             ..Setup::new(role)
         });
-        let ulpdu = response(&[0; 70], 1).octets();
+        let ulpdu = response(&[0; 70], 1).bytes();
         s.refuses(&ulpdu, OPCODE, "no Atomic Operation is next", None);
     }
 }

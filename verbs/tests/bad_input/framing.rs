@@ -11,7 +11,7 @@ impl Scene {
     /// Sends raw bytes, followed by a correct Write. Our side sends a Terminate if `may_tell` is
     /// true. It must not if it is a responder that has not validated an FPDU yet (5044-7.1.2-15).
     fn breaks_framing(mut self, wrong: &[u8], code: Code, may_tell: bool, words: &str) {
-        let behind = self.write(1000, b"behind what was wrong").octets();
+        let behind = self.write(1000, b"behind what was wrong").bytes();
         let behind = self.peer.tx.seal(&behind);
         self.peer.send(&[wrong, &behind].concat());
         let sees = if may_tell {
@@ -35,14 +35,14 @@ fn marked(role: Role) -> Setup {
 #[test]
 pub(crate) fn fpdu_with_a_bad_crc() {
     for role in ROLES {
-        for (octet, bit) in [(3, 0x10), (20, 0x01), (31, 0x80), (32, 0x01), (35, 0x80)] {
+        for (byte, bit) in [(3, 0x10), (20, 0x01), (31, 0x80), (32, 0x01), (35, 0x80)] {
             let mut s = Scene::new(role);
             let mut fpdu = s
                 .write(64, b"thirteen octets".first_chunk::<13>().unwrap())
-                .octets();
+                .bytes();
             fpdu = s.peer.tx.seal(&fpdu);
             assert_eq!(fpdu.len(), 36);
-            fpdu[octet] ^= bit;
+            fpdu[byte] ^= bit;
             s.breaks_framing(&fpdu, BAD_CRC, true, "damaged: its CRC field");
         }
     }
@@ -56,7 +56,7 @@ pub(crate) fn first_fpdu_with_a_bad_crc() {
             warm_up: false,
             ..Setup::new(role)
         });
-        let mut fpdu = s.write(64, b"octets").octets();
+        let mut fpdu = s.write(64, b"octets").bytes();
         fpdu = s.peer.tx.seal(&fpdu);
         fpdu[20] ^= 1;
         let words = if role == Role::Responder {
@@ -79,7 +79,7 @@ fn crc_is_checked_when_one_side_asks() {
             };
             setup.settings.crc = ours;
             let mut s = Scene::with(&setup);
-            let mut fpdu = s.write(64, b"octets").octets();
+            let mut fpdu = s.write(64, b"octets").bytes();
             fpdu = s.peer.tx.seal(&fpdu);
             fpdu[20] ^= 1;
             s.breaks_framing(&fpdu, BAD_CRC, true, "damaged: its CRC field");
@@ -97,7 +97,7 @@ fn crc_is_not_checked_when_nobody_asks() {
         };
         setup.settings.crc = false;
         let mut s = Scene::with(&setup);
-        let mut fpdu = s.next_send(b"no CRC, no check").octets();
+        let mut fpdu = s.next_send(b"no CRC, no check").bytes();
         fpdu = s.peer.tx.seal(&fpdu);
         let field = fpdu.len() - 4;
         fpdu[field..].copy_from_slice(&[0x12, 0x34, 0x56, 0x78]);
@@ -112,7 +112,7 @@ fn crc_is_not_checked_when_nobody_asks() {
 fn pad_that_is_not_zero_is_taken() {
     for role in ROLES {
         let mut s = Scene::new(role);
-        let send = s.next_send(b"odd").octets();
+        let send = s.next_send(b"odd").bytes();
         let mut padded = send.clone();
         padded.push(0xFF);
         let fpdu = s.peer.tx.seal_claiming(send.len() as u16, &padded);
@@ -129,7 +129,7 @@ pub(crate) fn marker_that_points_elsewhere() {
         for lie in [4, 64, 0x8000] {
             let mut s = Scene::with(&marked(role));
             s.peer.tx.marker_lie = lie;
-            let fpdu = s.write(64, &[0xEE; 600]).octets();
+            let fpdu = s.write(64, &[0xEE; 600]).bytes();
             let fpdu = s.peer.tx.seal(&fpdu);
             s.peer.tx.marker_lie = 0;
             s.breaks_framing(&fpdu, BAD_MARKER, true, "the Marker at byte");
@@ -146,7 +146,7 @@ fn first_marker_that_points_elsewhere() {
             ..marked(role)
         });
         s.peer.tx.marker_lie = 4;
-        let fpdu = s.write(64, b"octets").octets();
+        let fpdu = s.write(64, b"octets").bytes();
         let fpdu = s.peer.tx.seal(&fpdu);
         assert_eq!(fpdu[..4], [0, 0, 0, 4]);
         s.peer.tx.marker_lie = 0;
@@ -165,7 +165,7 @@ fn marker_that_was_damaged_is_a_crc_error() {
     for role in ROLES {
         let mut s = Scene::with(&marked(role));
         let begin = s.peer.tx.position;
-        let fpdu = s.write(64, &[0xEE; 600]).octets();
+        let fpdu = s.write(64, &[0xEE; 600]).bytes();
         let mut fpdu = s.peer.tx.seal(&fpdu);
         fpdu[512 - begin + 3] ^= 4;
         s.breaks_framing(&fpdu, BAD_CRC, true, "damaged: its CRC field");
@@ -179,7 +179,7 @@ fn reserved_bits_of_a_marker_are_not_looked_at() {
     for role in ROLES {
         let mut s = Scene::with(&marked(role));
         let begin = s.peer.tx.position;
-        let write = s.write(64, &[0xEE; 600]).octets();
+        let write = s.write(64, &[0xEE; 600]).bytes();
         let mut fpdu = s.peer.tx.seal(&write);
         let marker = 512 - begin;
         fpdu[marker..marker + 2].copy_from_slice(&[0xFF, 0xFF]);
@@ -202,14 +202,14 @@ fn terminate_between_markers() {
             flags: CRC | MARKERS,
             ..marked(role)
         });
-        let good = s.write(64, &[0xEE; 700]).octets();
+        let good = s.write(64, &[0xEE; 700]).bytes();
         s.peer.send_ulpdus(&[good]);
         s.memory.expect(Place::Writable, 64, &[0xEE; 700]);
         let bad = Tagged {
             stag: NONSENSE,
             ..s.write(0, b"octets")
         }
-        .octets();
+        .bytes();
         s.refuses(&bad, Code::ddp(1, 0x00), "invalid STag", None);
     }
 }
@@ -221,7 +221,7 @@ pub(crate) fn impossible_length() {
     for role in ROLES {
         for len in [64769, 65000, u16::MAX] {
             let mut s = Scene::new(role);
-            let fpdu = s.write(64, b"octets").octets();
+            let fpdu = s.write(64, b"octets").bytes();
             let fpdu = s.peer.tx.seal_claiming(len, &fpdu);
             s.breaks_framing(&fpdu, BAD_MARKER, true, &len.to_string());
         }
@@ -257,7 +257,7 @@ fn length_that_is_not_the_fpdus() {
     for role in ROLES {
         for len in [0, 14, 24] {
             let mut s = Scene::new(role);
-            let fpdu = s.next_send(b"20 octets of payload").octets();
+            let fpdu = s.next_send(b"20 octets of payload").bytes();
             let fpdu = s.peer.tx.seal_claiming(len, &fpdu);
             s.breaks_framing(&fpdu, BAD_CRC, true, "damaged: its CRC field");
         }
@@ -277,7 +277,7 @@ fn first_fpdu_with_a_wrong_ulpdu_is_answered_with_a_terminate() {
             qn: 8,
             ..s.next_send(b"octets")
         }
-        .octets();
+        .bytes();
         s.refuses(&bad, Code::ddp(2, 0x01), "Queue Number", None);
     }
 }

@@ -62,11 +62,11 @@ fn fails(
 }
 
 /// Checks that the connect fails and the peer gets a FIN, if the peer answers with these bytes.
-fn refuses(octets: &[u8], words: &str) {
+fn refuses(bytes: &[u8], words: &str) {
     fails(
         settings(),
         &options(),
-        |peer, _| peer.send(octets),
+        |peer, _| peer.send(bytes),
         Sees::Fin,
         words,
     );
@@ -417,7 +417,7 @@ fn reply_with_a_wrong_fpdu_behind_it() {
     victim.post_receives();
     let listener = TcpListener::bind(loopback()).unwrap();
     let to = listener.local_addr().unwrap();
-    let bad = crate::wire::Untagged::new(13, 0, 1, b"8 octets").octets();
+    let bad = crate::wire::Untagged::new(13, 0, 1, b"8 octets").bytes();
     let peer = std::thread::scope(|scope| {
         let qp = &victim.qp;
         let connecting = scope.spawn(move || qp.connect(to, &options()));

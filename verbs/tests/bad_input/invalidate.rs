@@ -20,7 +20,7 @@ fn refuses_to_invalidate(stag: impl Fn(&Scene) -> u32) {
                 word: stag(&s),
                 ..s.next_send(b"")
             }
-            .octets();
+            .bytes();
             let blamed = Some((FIRST_RECV, Status::RemoteInvalidRequest));
             s.refuses(&send, Code::rdmap(1, 0x09), "cannot be invalidated", blamed);
         }
@@ -66,7 +66,7 @@ fn invalidates(s: &mut Scene) {
         word: stag,
         ..s.next_send(b"take it back")
     };
-    s.peer.send_ulpdus(&[before.octets(), send.octets()]);
+    s.peer.send_ulpdus(&[before.bytes(), send.bytes()]);
     let done = s.victim.receives(12);
     assert_eq!(done.invalidated, Some(stag));
     s.memory
@@ -80,7 +80,7 @@ fn of_an_stag_of_this_stream_ends_writes() {
     for role in ROLES {
         let mut s = Scene::new(role);
         invalidates(&mut s);
-        let write = Tagged::new(WRITE, s.own.rkey(), s.own.addr(), b"no more").octets();
+        let write = Tagged::new(WRITE, s.own.rkey(), s.own.addr(), b"no more").bytes();
         s.refuses(&write, Code::ddp(1, 0x00), "invalid STag", None);
     }
 }
@@ -96,7 +96,7 @@ fn of_an_stag_of_this_stream_ends_reads() {
             source_to: s.own.addr(),
             ..s.read()
         };
-        let read = Untagged::new(READ_REQUEST, 1, 1, &header.octets()).octets();
+        let read = Untagged::new(READ_REQUEST, 1, 1, &header.bytes()).bytes();
         s.refuses(&read, Code::rdmap(1, 0x00), "invalid STag", None);
     }
 }
@@ -112,7 +112,7 @@ fn of_the_same_stag_twice() {
             word: s.own.rkey(),
             ..s.next_send(b"")
         }
-        .octets();
+        .bytes();
         let blamed = Some((FIRST_RECV + 1, Status::RemoteInvalidRequest));
         s.refuses(&send, Code::rdmap(1, 0x09), "cannot be invalidated", blamed);
     }

@@ -31,19 +31,19 @@ fn valid(s: &Scene) -> [Vec<u8>; 7] {
         ..s.next_send(b"take it back")
     };
     [
-        s.write(500, b"a Write of some octets").octets(),
-        s.write(0, b"").octets(),
-        s.next_send(b"a Send of some octets").octets(),
-        invalidate.octets(),
-        s.read_request(s.read()).octets(),
-        Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, &sink).octets(),
-        Code::ddp(1, 0).about(&s.write(0, b"").octets()),
+        s.write(500, b"a Write of some octets").bytes(),
+        s.write(0, b"").bytes(),
+        s.next_send(b"a Send of some octets").bytes(),
+        invalidate.bytes(),
+        s.read_request(s.read()).bytes(),
+        Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, &sink).bytes(),
+        Code::ddp(1, 0).about(&s.write(0, b"").bytes()),
     ]
 }
 
 /// 5041-8.3.1-01, 5040-8.1.1-03: no byte changes except those that the peer may change.
 #[test]
-fn changed_octets_under_a_good_crc() {
+fn changed_bytes_under_a_good_crc() {
     for seed in 1..=120 {
         let mut random = Random(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
         for _ in 0..3 {

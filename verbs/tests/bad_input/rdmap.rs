@@ -17,7 +17,7 @@ pub(crate) fn unknown_opcode() {
                 opcode,
                 ..s.next_send(b"8 octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, OPCODE, &format!("opcode {opcode:#x}"));
     }
@@ -32,7 +32,7 @@ fn unknown_opcode_in_a_tagged_segment() {
                 opcode,
                 ..s.write(16, payload)
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, OPCODE, &format!("opcode {opcode:#x}"));
     }
@@ -47,7 +47,7 @@ fn tagged_message_in_an_untagged_segment() {
                 opcode,
                 ..s.next_send(b"octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, OPCODE, "in an untagged segment");
     }
@@ -62,7 +62,7 @@ fn untagged_message_in_a_tagged_segment() {
                 opcode,
                 ..s.write(16, &[0; 28])
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, OPCODE, "in a tagged segment");
     }
@@ -77,7 +77,7 @@ fn another_rdmap_version() {
                 rdmap_version,
                 ..s.write(16, b"octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, VERSION, "RDMAP version");
         let bad = |s: &mut Scene| {
@@ -85,7 +85,7 @@ fn another_rdmap_version() {
                 rdmap_version,
                 ..s.next_send(b"octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, VERSION, "RDMAP version");
     }
@@ -100,7 +100,7 @@ fn read_request_of_another_rdmap_version() {
             rdmap_version: 2,
             ..s.read_request(s.read())
         }
-        .octets()
+        .bytes()
     };
     refuses(bad, VERSION, "RDMAP version");
 }
@@ -121,9 +121,9 @@ pub(crate) fn ulpdu_shorter_than_its_ddp_header() {
         ] {
             let mut s = Scene::new(role);
             let whole = if tagged {
-                s.write(16, b"").octets()
+                s.write(16, b"").bytes()
             } else {
-                s.next_send(b"").octets()
+                s.next_send(b"").bytes()
             };
             s.commits(&whole[..len]);
             s.ends(
@@ -144,18 +144,18 @@ fn many_wrong_things_get_one_terminate() {
             stag: NONSENSE,
             ..s.write(0, b"first")
         }
-        .octets();
+        .bytes();
         let second = Untagged {
             opcode: 9,
             ..s.next_send(b"second")
         }
-        .octets();
-        let good = s.next_send(b"a good one").octets();
+        .bytes();
+        let good = s.next_send(b"a good one").bytes();
         let third = Untagged {
             qn: 9,
             ..s.next_send(b"third")
         }
-        .octets();
+        .bytes();
         s.peer.send_ulpdus(&[&first, &second, &good, &third]);
         s.peer.send(&[0xFF; 1000]);
         s.ends(

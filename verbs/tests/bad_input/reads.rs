@@ -24,7 +24,7 @@ fn refuses_source(source: impl Fn(&Scene) -> (u32, u64), code: Code, words: &str
             source_to,
             ..s.read()
         })
-        .octets()
+        .bytes()
     };
     refuses(bad, code, words);
 }
@@ -107,7 +107,7 @@ fn read_of_four_gigabytes() {
             len: u32::MAX,
             ..s.read()
         })
-        .octets()
+        .bytes()
     };
     refuses(bad, BOUNDS, "base or bounds");
 }
@@ -131,7 +131,7 @@ fn read_request_on_another_queue() {
                 qn,
                 ..s.read_request(s.read())
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, Code::ddp(2, 0x01), "Queue Number");
     }
@@ -146,7 +146,7 @@ fn read_request_with_an_msn_that_is_not_the_next() {
                 msn,
                 ..s.read_request(s.read())
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, Code::ddp(2, 0x03), "Message Sequence Number");
     }
@@ -160,7 +160,7 @@ fn read_request_with_a_message_offset() {
             mo: 4,
             ..s.read_request(s.read())
         }
-        .octets()
+        .bytes()
     };
     refuses(bad, Code::ddp(2, 0x04), "Message Offset");
 }
@@ -170,8 +170,8 @@ fn read_request_with_a_message_offset() {
 fn read_request_that_is_too_long() {
     for more in [1, 100] {
         let bad = |s: &mut Scene| {
-            let payload = [s.read().octets(), vec![0; more]].concat();
-            Untagged::new(READ_REQUEST, 1, 1, &payload).octets()
+            let payload = [s.read().bytes(), vec![0; more]].concat();
+            Untagged::new(READ_REQUEST, 1, 1, &payload).bytes()
         };
         refuses(bad, Code::ddp(2, 0x05), "too long for the buffer");
     }
@@ -183,8 +183,8 @@ fn read_request_that_is_too_short() {
     for role in ROLES {
         for len in [0, 27] {
             let mut s = Scene::new(role);
-            let payload = s.read().octets();
-            s.commits(&Untagged::new(READ_REQUEST, 1, 1, &payload[..len]).octets());
+            let payload = s.read().bytes();
+            s.commits(&Untagged::new(READ_REQUEST, 1, 1, &payload[..len]).bytes());
             s.ends(Sees::Terminate(Code::mpa(0x03).bare()), "too short");
         }
     }
@@ -198,7 +198,7 @@ fn read_request_that_would_go_on() {
             last: false,
             ..s.read_request(s.read())
         }
-        .octets()
+        .bytes()
     };
     refuses(bad, Code::rdmap(2, 0xFF), "Last flag");
 }
@@ -219,7 +219,7 @@ pub(crate) fn more_reads_than_ird() {
                         msn,
                         ..s.read_request(s.read())
                     }
-                    .octets()
+                    .bytes()
                 })
                 .collect();
             s.peer.send_ulpdus(&requests);
@@ -254,15 +254,15 @@ fn read_without_payload_is_answered_whatever_it_names() {
                 msn,
                 ..s.read_request(header)
             }
-            .octets()]);
+            .bytes()]);
             let response = Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, b"");
-            assert_eq!(s.peer.receive_ulpdu(), response.octets());
+            assert_eq!(s.peer.receive_ulpdu(), response.bytes());
         }
         let whole = Untagged {
             msn: 4,
             ..s.read_request(s.read())
         };
-        s.peer.send_ulpdus(&[whole.octets()]);
+        s.peer.send_ulpdus(&[whole.bytes()]);
         let payload = s.memory.expected(Place::Readable, 0, 16).to_vec();
         let response = Tagged::new(
             READ_RESPONSE,
@@ -270,7 +270,7 @@ fn read_without_payload_is_answered_whatever_it_names() {
             s.read().sink_to,
             &payload,
         );
-        assert_eq!(s.peer.receive_ulpdu(), response.octets());
+        assert_eq!(s.peer.receive_ulpdu(), response.bytes());
         s.closes();
     }
 }
@@ -290,7 +290,7 @@ pub(crate) fn read_response_that_nobody_asked_for() {
                 sends: false,
                 ..Setup::new(role)
             });
-            let ulpdu = response(&s, &filler(1, len)).octets();
+            let ulpdu = response(&s, &filler(1, len)).bytes();
             s.refuses(
                 &ulpdu,
                 Code::rdmap(2, 0x06),
@@ -308,7 +308,7 @@ fn read_response_that_comes_twice() {
     for role in ROLES {
         let mut s = Scene::new(role);
         let payload = filler(9, SINK_LEN);
-        let ulpdu = response(&s, &payload).octets();
+        let ulpdu = response(&s, &payload).bytes();
         s.peer.send_ulpdus(&[&ulpdu]);
         s.memory.expect(Place::Local, SINK_AT, &payload);
         s.reads();
@@ -330,7 +330,7 @@ fn read_response_with_another_stag() {
             opcode: READ_RESPONSE,
             ..s.write(0, &filler(1, SINK_LEN))
         }
-        .octets()
+        .bytes()
     };
     refuses_blaming(
         bad,
@@ -343,7 +343,7 @@ fn read_response_with_another_stag() {
             stag: NONSENSE,
             ..response(s, &filler(1, SINK_LEN))
         }
-        .octets()
+        .bytes()
     };
     refuses_blaming(
         bad,
@@ -363,7 +363,7 @@ fn read_response_with_another_tagged_offset() {
                 to: right.to.wrapping_add(wrong),
                 ..right
             }
-            .octets()
+            .bytes()
         };
         refuses_blaming(
             bad,
@@ -378,7 +378,7 @@ fn read_response_with_another_tagged_offset() {
 #[test]
 pub(crate) fn read_response_longer_than_asked_for() {
     let blamed = Some((READ, Status::BadResponse));
-    let bad = |s: &mut Scene| response(s, &filler(1, SINK_LEN + 1)).octets();
+    let bad = |s: &mut Scene| response(s, &filler(1, SINK_LEN + 1)).bytes();
     refuses_blaming(bad, Code::ddp(1, 0x01), "asked for 48", blamed);
     for role in ROLES {
         let mut s = Scene::new(role);
@@ -387,14 +387,14 @@ pub(crate) fn read_response_longer_than_asked_for() {
             last: false,
             ..response(&s, &first)
         }
-        .octets()]);
+        .bytes()]);
         s.memory.expect(Place::Local, SINK_AT, &first);
         let to = s.read_header().sink_to + SINK_LEN as u64 - 4;
         let second = Tagged {
             to,
             ..response(&s, b"12345")
         }
-        .octets();
+        .bytes();
         s.refuses(&second, Code::ddp(1, 0x01), "asked for 48", blamed);
     }
 }
@@ -403,7 +403,7 @@ pub(crate) fn read_response_longer_than_asked_for() {
 #[test]
 fn read_response_shorter_than_asked_for() {
     for len in [0, SINK_LEN - 1] {
-        let bad = |s: &mut Scene| response(s, &filler(1, len)).octets();
+        let bad = |s: &mut Scene| response(s, &filler(1, len)).bytes();
         refuses_blaming(
             bad,
             Code::ddp(1, 0x01),
@@ -421,7 +421,7 @@ fn read_response_before_the_read_request_has_gone() {
         warm_up: false,
         ..Setup::new(Role::Responder)
     });
-    let ulpdu = response(&s, &filler(1, SINK_LEN)).octets();
+    let ulpdu = response(&s, &filler(1, SINK_LEN)).bytes();
     s.refuses(
         &ulpdu,
         Code::rdmap(2, 0x06),

@@ -25,12 +25,12 @@ enum Then {
 /// The peer sends these bytes instead of an MPA Request. It receives no byte, the program gets no
 /// request, and the listener reports the reason and keeps working. This is done three times,
 /// because the listener has two places.
-fn refuses_startup(settings: &Settings, octets: &[u8], then: Then, code: u8, words: &str) {
+fn refuses_startup(settings: &Settings, bytes: &[u8], then: Then, code: u8, words: &str) {
     let mut victim = Victim::new(settings.clone());
     for _ in 0..3 {
         let mut peer = Peer::connect(victim.listener.local_addr());
         let addr = peer.addr();
-        peer.send(octets);
+        peer.send(bytes);
         match then {
             Then::Wait => {}
             Then::Fin => peer.fin(),
@@ -52,8 +52,8 @@ fn refuses_startup(settings: &Settings, octets: &[u8], then: Then, code: u8, wor
     victim.leaves_nothing();
 }
 
-fn refuses(octets: &[u8], words: &str) {
-    refuses_startup(&settings(), octets, Then::Wait, INVALID_FRAME, words);
+fn refuses(bytes: &[u8], words: &str) {
+    refuses_startup(&settings(), bytes, Then::Wait, INVALID_FRAME, words);
 }
 
 /// 5044-7.1.1-02, 5044-7.1.2-04, 5044-8-09: the error names what was sent instead of MPA.
@@ -165,7 +165,7 @@ pub(crate) fn request_that_ends_too_early() {
 
 /// Port scanners connect and close without sending anything.
 #[test]
-fn connection_that_ends_before_the_first_octet() {
+fn connection_that_ends_before_the_first_byte() {
     refuses_startup(&settings(), b"", Then::Fin, LOST, "before the first byte");
     refuses_startup(&settings(), b"", Then::Reset, LOST, "reset the connection");
 }
@@ -230,7 +230,7 @@ fn fin_between_the_request_and_the_reply() {
 /// 5044-7.1.2-11: an initiator sends nothing before it has the Reply. Our program has accepted, so
 /// the Reply is sent completely (5044-7.1.2-08). No Terminate may follow it (5044-7.1.2-15).
 #[test]
-fn octets_between_the_request_and_the_reply() {
+fn bytes_between_the_request_and_the_reply() {
     let mut victim = Victim::new(settings());
     victim.post_receives();
     let mut peer = Peer::connect(victim.listener.local_addr());
@@ -296,6 +296,6 @@ fn rtr_indication_of_another_kind() {
         peer,
         msn: 1,
     };
-    let send = scene.next_send(b"").octets();
+    let send = scene.next_send(b"").bytes();
     scene.refuses(&send, Code::ddp(2, 0x02), "no receive is posted", None);
 }

@@ -20,7 +20,7 @@ pub(crate) fn write_with_an_stag_that_was_never_given_out() {
             stag: NONSENSE,
             ..s.write(16, b"octets")
         }
-        .octets()
+        .bytes()
     };
     refuses(bad, INVALID_STAG, "invalid STag");
 }
@@ -34,7 +34,7 @@ fn write_with_another_key_part_of_the_stag() {
                 stag: s.memory.writable.rkey() ^ wrong,
                 ..s.write(16, b"octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, INVALID_STAG, "invalid STag");
     }
@@ -45,7 +45,7 @@ fn write_with_another_key_part_of_the_stag() {
 fn write_with_an_stag_of_another_protection_domain() {
     let bad = |s: &mut Scene| {
         let foreign = s.memory.foreign.remote();
-        Tagged::new(WRITE, foreign.rkey, foreign.addr, b"octets").octets()
+        Tagged::new(WRITE, foreign.rkey, foreign.addr, b"octets").bytes()
     };
     refuses(bad, NOT_ASSOCIATED, "not associated");
 }
@@ -55,7 +55,7 @@ fn write_with_an_stag_of_another_protection_domain() {
 #[test]
 fn write_with_an_stag_of_another_stream() {
     let bad =
-        |s: &mut Scene| Tagged::new(WRITE, s.theirs.rkey(), s.theirs.addr(), b"octets").octets();
+        |s: &mut Scene| Tagged::new(WRITE, s.theirs.rkey(), s.theirs.addr(), b"octets").bytes();
     refuses(bad, NOT_ASSOCIATED, "not associated");
 }
 
@@ -64,7 +64,7 @@ fn write_with_an_stag_of_another_stream() {
 fn write_to_memory_that_may_only_be_read() {
     let bad = |s: &mut Scene| {
         let readable = s.memory.readable.remote();
-        Tagged::new(WRITE, readable.rkey, readable.addr, b"octets").octets()
+        Tagged::new(WRITE, readable.rkey, readable.addr, b"octets").bytes()
     };
     refuses(bad, INVALID_STAG, "access rights");
 }
@@ -74,7 +74,7 @@ fn write_to_memory_that_may_only_be_read() {
 fn write_to_memory_without_any_remote_right() {
     let bad = |s: &mut Scene| {
         let local = s.memory.local.remote();
-        Tagged::new(WRITE, local.rkey, local.addr, b"octets").octets()
+        Tagged::new(WRITE, local.rkey, local.addr, b"octets").bytes()
     };
     refuses(bad, INVALID_STAG, "access rights");
 }
@@ -97,7 +97,7 @@ fn write_outside_of_the_bounds() {
                 to: base.wrapping_add(offset),
                 ..s.write(0, &vec![0xEE; len])
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, BOUNDS, "base or bounds");
     }
@@ -114,10 +114,10 @@ fn second_segment_of_a_write_beyond_the_end() {
             last: false,
             ..s.write(offset, b"inside")
         };
-        s.peer.send_ulpdus(&[first.octets()]);
+        s.peer.send_ulpdus(&[first.bytes()]);
         s.memory.expect(Place::Writable, REGION - 8, b"inside");
         let second = s.write(offset + 6, b"12 outside");
-        s.refuses(&second.octets(), BOUNDS, "base or bounds", None);
+        s.refuses(&second.bytes(), BOUNDS, "base or bounds", None);
     }
 }
 
@@ -130,7 +130,7 @@ fn write_whose_tagged_offset_wraps() {
                 to,
                 ..s.write(0, b"8 octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, WRAP, "TO wrap");
     }
@@ -147,13 +147,13 @@ fn write_to_a_region_that_was_deregistered() {
             s.pd.register(vec![0; 64], Access::LOCAL_WRITE | Access::REMOTE_WRITE)
                 .unwrap();
         let write = Tagged::new(WRITE, region.rkey(), region.addr(), b"before");
-        s.peer.send_ulpdus(&[write.octets()]);
+        s.peer.send_ulpdus(&[write.bytes()]);
         s.delivers(b"done");
         let mut found = [0; 6];
         region.read_at(0, &mut found).unwrap();
         assert_eq!(&found, b"before");
         region.deregister().unwrap();
-        s.refuses(&write.octets(), INVALID_STAG, "invalid STag", None);
+        s.refuses(&write.bytes(), INVALID_STAG, "invalid STag", None);
     }
 }
 
@@ -166,7 +166,7 @@ fn tagged_segment_with_another_ddp_version() {
                 ddp_version,
                 ..s.write(16, b"octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, VERSION, "DDP version");
     }
@@ -184,7 +184,7 @@ fn write_without_payload_is_taken_whatever_it_names() {
             (s.memory.foreign.rkey(), 5),
             (s.memory.readable.rkey(), 1 << 60),
         ];
-        let writes = names.map(|(stag, to)| Tagged::new(WRITE, stag, to, b"").octets());
+        let writes = names.map(|(stag, to)| Tagged::new(WRITE, stag, to, b"").bytes());
         s.peer.send_ulpdus(&writes);
         s.delivers(b"still there");
         s.closes();
@@ -196,7 +196,7 @@ fn write_without_payload_is_taken_whatever_it_names() {
 fn reserved_bits_are_not_looked_at() {
     for role in ROLES {
         let mut s = Scene::new(role);
-        let mut write = s.write(300, b"reserved bits").octets();
+        let mut write = s.write(300, b"reserved bits").bytes();
         write[0] |= 0x3C;
         write[1] |= 0x30;
         s.peer.send_ulpdus(&[write]);

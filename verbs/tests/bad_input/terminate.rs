@@ -44,7 +44,7 @@ fn terminate_about_a_read_request() {
     for role in ROLES {
         for code in 0..5 {
             let mut s = Scene::new(role);
-            let request = Untagged::new(READ_REQUEST, 1, 1, &s.read_header().octets()).octets();
+            let request = Untagged::new(READ_REQUEST, 1, 1, &s.read_header().bytes()).bytes();
             s.commits(&Code::rdmap(1, code).about(&request));
             s.ends_blaming(
                 Sees::Fin,
@@ -60,7 +60,7 @@ fn terminate_about_a_read_request() {
 fn terminate_about_a_message_that_was_not_sent() {
     for role in ROLES {
         let mut s = Scene::new(role);
-        let write = Tagged::new(0, 0x1234, 0x5678, b"").octets();
+        let write = Tagged::new(0, 0x1234, 0x5678, b"").bytes();
         s.commits(&Code::ddp(1, 0x01).about(&write));
         s.ends(Sees::Fin, "the peer refused a Write of 0 bytes");
     }
@@ -100,7 +100,7 @@ fn terminate_twice() {
             msn: 2,
             ..Untagged::new(TERMINATE, 2, 1, &[0x01, 0x00, 0, 0])
         }
-        .octets();
+        .bytes();
         s.peer.send_ulpdus(&[CATASTROPHE.bare(), second]);
         s.ends(Sees::Fin, "localized to the RDMAP stream");
     }
@@ -135,7 +135,7 @@ pub(crate) fn terminate_that_is_too_short() {
     for role in ROLES {
         for header in headers {
             let mut s = Scene::new(role);
-            s.commits(&Untagged::new(TERMINATE, 2, 1, header).octets());
+            s.commits(&Untagged::new(TERMINATE, 2, 1, header).bytes());
             s.ends(Sees::Terminate(Code::mpa(0x03).bare()), "too short");
         }
     }
@@ -147,7 +147,7 @@ fn terminate_with_a_wrong_ddp_header() {
     let terminate = || Untagged::new(TERMINATE, 2, 1, &[0x02, 0x07, 0, 0]);
     for qn in [0, 1] {
         refuses(
-            |_| Untagged { qn, ..terminate() }.octets(),
+            |_| Untagged { qn, ..terminate() }.bytes(),
             Code::ddp(2, 0x01),
             "Queue Number",
         );
@@ -158,7 +158,7 @@ fn terminate_with_a_wrong_ddp_header() {
                 msn: 2,
                 ..terminate()
             }
-            .octets()
+            .bytes()
         },
         Code::ddp(2, 0x03),
         "Message Sequence Number",
@@ -169,7 +169,7 @@ fn terminate_with_a_wrong_ddp_header() {
                 mo: 4,
                 ..terminate()
             }
-            .octets()
+            .bytes()
         },
         Code::ddp(2, 0x04),
         "Message Offset",
@@ -180,7 +180,7 @@ fn terminate_with_a_wrong_ddp_header() {
                 last: false,
                 ..terminate()
             }
-            .octets()
+            .bytes()
         },
         Code::rdmap(2, 0xFF),
         "Last flag",
@@ -190,7 +190,7 @@ fn terminate_with_a_wrong_ddp_header() {
 /// 5040-5.4-i01: the message is longer than the longest valid one.
 #[test]
 fn terminate_that_is_too_long() {
-    let bad = |_: &mut Scene| Untagged::new(TERMINATE, 2, 1, &[0; 1000]).octets();
+    let bad = |_: &mut Scene| Untagged::new(TERMINATE, 2, 1, &[0; 1000]).bytes();
     refuses(bad, Code::ddp(2, 0x05), "too long");
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn initiator_that_sends_nothing() {
 
 /// 5044-7.1.2-22: the timeout applies to the whole frame, so single bytes do not extend it.
 #[test]
-fn initiator_that_sends_one_octet_now_and_then() {
+fn initiator_that_sends_one_byte_now_and_then() {
     let victim = Victim::new(with(PATIENT.request(LATER)));
     let mut peer = Peer::connect(victim.listener.local_addr());
     peer.drip(&startup(REQUEST, CRC, 1, &[7; 512]));
@@ -150,7 +150,7 @@ pub(crate) fn responder_that_sends_nothing() {
 
 /// 5044-7.1.2-22: the timeout applies to the whole frame.
 #[test]
-fn responder_that_sends_one_octet_now_and_then() {
+fn responder_that_sends_one_byte_now_and_then() {
     let reply = startup(
         REPLY,
         CRC | ENHANCED,
@@ -201,7 +201,7 @@ pub(crate) fn peer_that_does_not_close_after_our_terminate() {
         qn: 7,
         ..s.next_send(b"")
     }
-    .octets();
+    .bytes();
     s.commits(&bad);
     let terminate = crate::wire::Code::ddp(2, 0x01).about(&bad);
     assert_eq!(s.peer.receive_ulpdu(), terminate);
@@ -244,7 +244,7 @@ fn peer_that_does_not_read() {
         opcode: 12,
         ..s.next_send(b"octets")
     }
-    .octets();
+    .bytes();
     s.commits(&bad);
     eventually("the QP gives up", || {
         s.qp.wait_closed(Duration::ZERO).then_some(())

@@ -27,7 +27,7 @@ fn send_on_a_queue_that_does_not_exist() {
                 qn,
                 ..s.next_send(b"octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, BAD_QN, "Queue Number");
     }
@@ -43,7 +43,7 @@ fn send_on_the_queue_of_another_message() {
                 msn: 1,
                 ..s.next_send(b"octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, BAD_QN, "Queue Number");
     }
@@ -57,7 +57,7 @@ pub(crate) fn send_without_a_receive() {
             let mut setup = Setup::new(role);
             setup.receives = false;
             let s = Scene::with(&setup);
-            let send = s.next_send(payload).octets();
+            let send = s.next_send(payload).bytes();
             s.refuses(&send, NO_BUFFER, "no receive is posted", None);
         }
     }
@@ -70,7 +70,7 @@ fn one_send_more_than_receives() {
         let mut s = Scene::new(role);
         s.delivers(b"into the first");
         s.delivers(b"into the second");
-        let send = s.next_send(b"too many").octets();
+        let send = s.next_send(b"too many").bytes();
         s.refuses(&send, NO_BUFFER, "no receive is posted", None);
     }
 }
@@ -85,7 +85,7 @@ fn send_with_an_msn_that_is_not_the_next() {
                 msn: s.msn.wrapping_add(ahead),
                 ..s.next_send(b"octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, MSN_RANGE, "Message Sequence Number");
     }
@@ -100,7 +100,7 @@ fn send_with_a_message_offset_at_its_start() {
                 mo,
                 ..s.next_send(b"octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, BAD_MO, "Message Offset");
     }
@@ -116,13 +116,13 @@ fn second_segment_of_a_send_at_the_wrong_offset() {
                 last: false,
                 ..s.next_send(b"8 octets")
             }
-            .octets()]);
+            .bytes()]);
             s.memory.expect(Place::Local, FIRST_AT, b"8 octets");
             let second = Untagged {
                 mo,
                 ..s.next_send(b"and more")
             }
-            .octets();
+            .bytes();
             s.refuses(&second, BAD_MO, "Message Offset", None);
         }
     }
@@ -132,7 +132,7 @@ fn second_segment_of_a_send_at_the_wrong_offset() {
 #[test]
 pub(crate) fn send_longer_than_its_receive() {
     for len in [RECV_LEN + 1, 3 * RECV_LEN, 1400] {
-        let bad = |s: &mut Scene| s.next_send(&vec![0xEE; len]).octets();
+        let bad = |s: &mut Scene| s.next_send(&vec![0xEE; len]).bytes();
         refuses_blaming(
             bad,
             TOO_LONG,
@@ -153,13 +153,13 @@ fn second_segment_of_a_send_beyond_the_end_of_its_receive() {
             last: false,
             ..s.next_send(&first)
         }
-        .octets()]);
+        .bytes()]);
         s.memory.expect(Place::Local, FIRST_AT + RECV_LEN, &first);
         let second = Untagged {
             mo: RECV_LEN as u32 - 4,
             ..s.next_send(b"12345")
         }
-        .octets();
+        .bytes();
         let blamed = Some((SECOND_RECV, Status::LocalLength));
         s.refuses(
             &second,
@@ -179,7 +179,7 @@ fn untagged_segment_with_another_ddp_version() {
                 ddp_version,
                 ..s.next_send(b"octets")
             }
-            .octets()
+            .bytes()
         };
         refuses(bad, VERSION, "DDP version");
     }
@@ -194,7 +194,7 @@ fn send_whose_opcode_changes_on_the_way() {
             last: false,
             ..s.next_send(b"8 octets")
         }
-        .octets()]);
+        .bytes()]);
         s.memory.expect(Place::Local, FIRST_AT, b"8 octets");
         let second = Untagged {
             opcode: SEND_INVALIDATE,
@@ -202,7 +202,7 @@ fn send_whose_opcode_changes_on_the_way() {
             mo: 8,
             ..s.next_send(b"more")
         };
-        s.refuses(&second.octets(), Code::rdmap(2, 0x06), "went on as", None);
+        s.refuses(&second.bytes(), Code::rdmap(2, 0x06), "went on as", None);
     }
 }
 
@@ -213,7 +213,7 @@ fn send_without_payload_takes_a_receive() {
         let mut s = Scene::new(role);
         s.delivers(b"");
         s.delivers(b"into the second");
-        let send = Untagged::new(SEND, 0, s.msn, b"").octets();
+        let send = Untagged::new(SEND, 0, s.msn, b"").bytes();
         s.refuses(&send, NO_BUFFER, "no receive is posted", None);
     }
 }

@@ -19,7 +19,7 @@ fn adopt(stream: TcpStream) -> Box<dyn Llp> {
 }
 
 #[test]
-fn both_roles_come_over_a_stream_with_octets_of_the_request_read_ahead() {
+fn both_roles_come_over_a_stream_with_bytes_of_the_request_read_ahead() {
     const WHOLE: usize = 20 + 4 + 2;
     for taken in [0, 1, 20, WHOLE - 1, WHOLE] {
         let (a, b) = (Host::kernel(), Host::kernel());
@@ -128,7 +128,7 @@ fn an_id_that_goes_while_it_waits_on_a_stream_rejects_what_comes() {
 /// The programs have completed the startup themselves, and one of them has read bytes that follow
 /// it.
 #[test]
-fn a_qp_attaches_to_a_stream_in_full_operation_with_octets_read_ahead() {
+fn a_qp_attaches_to_a_stream_in_full_operation_with_bytes_read_ahead() {
     let settings = StreamOptions::default();
     for taken in [0, 1, 17, 24] {
         let (a, b) = (Host::kernel(), Host::kernel());
@@ -167,7 +167,7 @@ fn a_qp_attaches_to_a_stream_in_full_operation_with_octets_read_ahead() {
 }
 
 #[test]
-fn octets_read_ahead_that_break_a_rule_end_the_connection() {
+fn bytes_read_ahead_that_break_a_rule_end_the_connection() {
     let host = Host::kernel();
     let (_ours, theirs) = streams();
     let responder = StreamOptions::default().initiator(false);

@@ -396,9 +396,9 @@ pub(crate) fn content(region: &MemoryRegion) -> Vec<u8> {
 
 /// Returns part of a region.
 pub(crate) fn slice(region: &MemoryRegion, offset: usize, len: usize) -> Vec<u8> {
-    let mut octets = vec![0; len];
-    region.read_at(offset, &mut octets).unwrap();
-    octets
+    let mut bytes = vec![0; len];
+    region.read_at(offset, &mut bytes).unwrap();
+    bytes
 }
 
 /// Compares long byte strings. Prints only the bytes around the first difference.
@@ -428,12 +428,12 @@ pub(crate) fn placed_only(region: &MemoryRegion, offset: usize, expected: &[u8],
 /// Returns bytes that look random and depend only on the seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random(seed.wrapping_mul(2).wrapping_add(0x9E37_79B9_7F4A_7C15) | 1);
-    let mut octets = Vec::with_capacity(len + 8);
-    while octets.len() < len {
-        octets.extend_from_slice(&random.next().to_ne_bytes());
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&random.next().to_ne_bytes());
     }
-    octets.truncate(len);
-    octets
+    bytes.truncate(len);
+    bytes
 }
 
 /// Small random number generator (xorshift).

@@ -51,14 +51,14 @@ impl Sleeper {
     /// Writes a word as the peer, and returns when the word is in memory.
     fn write(&self, word: u64) {
         let (addr, rkey) = (self.memory.addr(), self.memory.rkey());
-        let octets = word.to_be_bytes();
-        let wr = SendWr::write_inline(1, &octets, RemoteBuffer::at(addr, rkey));
+        let bytes = word.to_be_bytes();
+        let wr = SendWr::write_inline(1, &bytes, RemoteBuffer::at(addr, rkey));
         self.a.qp.post_send(&wr).unwrap();
         self.a.send_cq.success(1);
         until("the Write is placed", || {
-            let mut octets = [0; 8];
-            self.memory.read_at(0, &mut octets).unwrap();
-            u64::from_be_bytes(octets) == word
+            let mut bytes = [0; 8];
+            self.memory.read_at(0, &mut bytes).unwrap();
+            u64::from_be_bytes(bytes) == word
         });
     }
 
@@ -146,7 +146,7 @@ fn a_write_is_no_event_for_who_waits_for_solicited_completions() {
 }
 
 #[test]
-fn a_write_of_no_octets_is_no_event() {
+fn a_write_of_no_bytes_is_no_event() {
     let s = sleeper(Wire::Kernel, true, true);
     s.send_cq.req_notify(Notify::Any);
     let wr = SendWr::write_inline(1, &[], RemoteBuffer::at(0, 0));
@@ -186,12 +186,8 @@ fn a_write_is_an_event_also_of_a_cq_with_many_queue_pairs() {
     for word in 0..200_u64 {
         cq.req_notify(Notify::Any);
         let (client, _) = &pairs[word as usize % pairs.len()];
-        let octets = word.to_be_bytes();
-        let wr = SendWr::write_inline(
-            word,
-            &octets,
-            RemoteBuffer::at(memory.addr(), memory.rkey()),
-        );
+        let bytes = word.to_be_bytes();
+        let wr = SendWr::write_inline(word, &bytes, RemoteBuffer::at(memory.addr(), memory.rkey()));
         client.post_send(&wr).unwrap();
         a.send_cq.success(word);
         let event = channel.get_event(Some(LIMIT)).unwrap();
@@ -213,16 +209,16 @@ fn a_write_beside_the_arming_is_in_memory_or_sends_the_event() {
             scope.spawn(move || {
                 for word in asked {
                     let (addr, rkey) = (from.memory.addr(), from.memory.rkey());
-                    let octets = word.to_be_bytes();
-                    let wr = SendWr::write_inline(1, &octets, RemoteBuffer::at(addr, rkey));
+                    let bytes = word.to_be_bytes();
+                    let wr = SendWr::write_inline(1, &bytes, RemoteBuffer::at(addr, rkey));
                     from.a.qp.post_send(&wr).unwrap();
                     from.a.send_cq.success(1);
                 }
             });
             let seen = || {
-                let mut octets = [0; 8];
-                s.memory.read_at(0, &mut octets).unwrap();
-                u64::from_be_bytes(octets)
+                let mut bytes = [0; 8];
+                s.memory.read_at(0, &mut bytes).unwrap();
+                u64::from_be_bytes(bytes)
             };
             for word in 1..3000 {
                 next.send(word).unwrap();

@@ -213,7 +213,7 @@ fn a_region_dropped_under_a_write_is_either_sent_whole_or_not_at_all() {
                     let good = pattern(1, 4 << 20);
                     let len = got.iter().zip(&good).take_while(|(a, b)| a == b).count();
                     assert!(
-                        got[len..].iter().all(|octet| *octet == common::FILL),
+                        got[len..].iter().all(|byte| *byte == common::FILL),
                         "wrong bytes after {len}"
                     );
                 }

@@ -22,7 +22,7 @@ fn adopt(stream: TcpStream) -> Box<dyn uwarp_verbs::llp::Llp> {
 }
 
 #[test]
-fn octets_of_the_request_that_the_program_has_read_are_not_lost() {
+fn bytes_of_the_request_that_the_program_has_read_are_not_lost() {
     const WHOLE: usize = 20 + 4 + 9;
     for taken in [0, 1, 15, 20, 23, WHOLE - 1, WHOLE] {
         let (ours, mut theirs) = streams();

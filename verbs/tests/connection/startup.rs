@@ -73,7 +73,7 @@ fn the_request_shows_who_asks_and_what_for() {
 }
 
 #[test]
-fn one_octet_of_private_data_too_many_is_an_error_of_the_caller() {
+fn one_byte_of_private_data_too_many_is_an_error_of_the_caller() {
     for (rev, limit) in REVISIONS {
         let mut setup = revision(Wire::MEMORY, rev);
         setup.connect.private_data = vec![0; limit + 1];

@@ -169,17 +169,17 @@ fn after_a_request_for_a_notification_the_background_takes_over_at_once() {
             // This poll means that the background alone would look only in an hour.
             assert_eq!(b.recv_cq.poll_one(), None);
             b.recv_cq.req_notify(Notify::Any);
-            let octets = [round as u8; 8];
+            let bytes = [round as u8; 8];
             mine.post_send(&SendWr::write_inline(
                 1,
-                &octets,
+                &bytes,
                 RemoteBuffer::at(to.addr, to.rkey),
             ))
             .unwrap();
             a.send_cq.success(1);
             until("the Write", || {
                 assert_eq!(taken(&a.send_cq), 0);
-                content(&target) == octets
+                content(&target) == bytes
             });
         }
     }

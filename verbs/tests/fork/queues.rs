@@ -36,9 +36,9 @@ pub(super) fn memory_that_work_requests_register() {
             b.qp.post_send(&SendWr::local_invalidate(3, part.remote().rkey));
         assert_eq!(error.unwrap_err().kind, PostErrorKind::Inherited(Inherited));
         // Registered memory belongs to the process, so the child may read it.
-        let mut octets = [1; 64];
-        region.read_at(0, &mut octets).unwrap();
-        assert_eq!(octets, [0; 64]);
+        let mut bytes = [1; 64];
+        region.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 64]);
         let error = b.device.alloc_pd().unwrap_err();
         assert!(matches!(error, DeviceError::Inherited(_)), "{error}");
     });
@@ -53,9 +53,9 @@ pub(super) fn memory_that_work_requests_register() {
     }
     bell(&a, &b);
     assert_eq!(&content(&region)[..11], b"still there");
-    let mut octets = [0; 11];
-    fast.read_at(0, &mut octets).unwrap();
-    assert_eq!(&octets, b"still there");
+    let mut bytes = [0; 11];
+    fast.read_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"still there");
 }
 
 pub(super) fn a_shared_receive_queue() {

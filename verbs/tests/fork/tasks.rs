@@ -38,9 +38,9 @@ impl Tasks {
         tasks
     }
 
-    fn buf(&self, octets: &[u8]) -> RegisteredBuf {
+    fn buf(&self, bytes: &[u8]) -> RegisteredBuf {
         let mut buf = self.pool.try_get().unwrap();
-        buf.fill_from(octets);
+        buf.fill_from(bytes);
         buf
     }
 }

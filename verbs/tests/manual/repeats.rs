@@ -15,9 +15,9 @@ use crate::{World, region};
 struct File(Arc<Mutex<Vec<u8>>>);
 
 impl Write for File {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -57,8 +57,8 @@ fn packets(seed: u64) -> Vec<Vec<u8>> {
     }
     ids[0].disconnect().unwrap();
     drop((world.next(), world.next()));
-    let octets = file.0.lock().unwrap().clone();
-    let mut reader = Reader::new(io::Cursor::new(octets)).unwrap();
+    let bytes = file.0.lock().unwrap().clone();
+    let mut reader = Reader::new(io::Cursor::new(bytes)).unwrap();
     let mut packets = Vec::new();
     while let Some(packet) = reader.next_packet().unwrap() {
         packets.push(packet.data);

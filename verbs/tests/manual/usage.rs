@@ -76,9 +76,9 @@ fn what_has_come_is_in_memory_once_an_event_was_asked_for() {
     let (source, target) = (region(a, vec![7; 8]), region(b, vec![0; 8]));
     let (to, sges) = (target.remote(), [source.sge(0, 8)]);
     let content = || {
-        let mut octets = [0; 8];
-        target.read_at(0, &mut octets).unwrap();
-        octets
+        let mut bytes = [0; 8];
+        target.read_at(0, &mut bytes).unwrap();
+        bytes
     };
     world.settle();
     a.qp.post_send(&SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey)))

@@ -141,7 +141,7 @@ fn a_region_that_the_peer_invalidated_comes_to_life_again() {
 }
 
 #[test]
-fn a_deregistration_during_a_write_ends_it_at_some_octet_and_nothing_is_placed_after() {
+fn a_deregistration_during_a_write_ends_it_at_some_byte_and_nothing_is_placed_after() {
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let size = 8 << 20;
@@ -154,12 +154,12 @@ fn a_deregistration_during_a_write_ends_it_at_some_octet_and_nothing_is_placed_a
             RemoteBuffer::at(remote.addr, remote.rkey),
         ))
         .unwrap();
-        let mut octet = [common::FILL];
+        let mut byte = [common::FILL];
         common::until("the first byte", || {
             let _ = b.recv_cq.poll_one();
             let _ = a.send_cq.poll_one();
-            target.read_at(0, &mut octet).unwrap();
-            octet[0] != common::FILL
+            target.read_at(0, &mut byte).unwrap();
+            byte[0] != common::FILL
         });
         target.deregister().unwrap();
         let _ = a.qp.post_send(&SendWr::write_inline(

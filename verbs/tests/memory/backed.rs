@@ -68,8 +68,8 @@ fn a_part_of_a_buffer_is_a_region_of_its_own() {
             .unwrap();
     assert_eq!((part.addr(), part.len()), (buffer.addr() + 10, 10));
     assert_eq!(content(&part), pattern(1, 100)[10..20]);
-    let write = |octets: &'static [u8]| {
-        SendWr::write_inline(1, octets, RemoteBuffer::at(part.addr(), part.rkey()))
+    let write = |bytes: &'static [u8]| {
+        SendWr::write_inline(1, bytes, RemoteBuffer::at(part.addr(), part.rkey()))
     };
     a.qp.post_send(&write(b"0123456789")).unwrap();
     a.send_cq.success(1);

@@ -154,11 +154,11 @@ impl Scene<'_, '_> {
     fn abort_busy(&mut self, more: usize) {
         const EITHER: &[Status] = &[Status::Success, Status::WrFlush];
         let lent = self.peer.lent();
-        let octets = |index: usize| [0x10 + index as u8; WRITE];
+        let bytes = |index: usize| [0x10 + index as u8; WRITE];
         for index in 0..=more {
             let wr_id = self.me.id();
             let to = lent.addr + (index * WRITE) as u64;
-            let data = octets(index);
+            let data = bytes(index);
             let wr = SendWr::write_inline(wr_id, &data, RemoteBuffer::at(to, lent.rkey));
             match self.me.side.qp.post_send(&wr) {
                 Ok(()) => self.fates.push((wr_id, EITHER)),
@@ -172,7 +172,7 @@ impl Scene<'_, '_> {
             let now = slice(&self.peer.inbox, at, WRITE);
             let old = &mut self.peer.inbox_model[at..at + WRITE];
             for (now, old) in now.into_iter().zip(old) {
-                assert!(now == *old || now == octets(index)[0], "torn");
+                assert!(now == *old || now == bytes(index)[0], "torn");
                 *old = now;
             }
         }

@@ -99,7 +99,7 @@ pub(crate) enum What {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Immediate {
-    pub(crate) octets: [u8; 8],
+    pub(crate) bytes: [u8; 8],
     pub(crate) solicited: bool,
 }
 

@@ -125,8 +125,8 @@ fn check(wire: Wire, cases: u32) {
 
 /// Runs the cases of one seed. Shrinks a failing case and reports it with the seed.
 fn check_seed(wire: Wire, cases: u32, seed: u64) {
-    let mut octets = [0; 32];
-    octets[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config {
         cases,
         failure_persistence: None,
@@ -134,7 +134,7 @@ fn check_seed(wire: Wire, cases: u32, seed: u64) {
         max_shrink_time: 60_000,
         ..Config::default()
     };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &octets);
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let result = TestRunner::new_with_rng(config, rng).run(&case(), |case| {
         run(wire, &case);
         Ok(())

@@ -172,7 +172,7 @@ impl Plan<'_, '_> {
         receive: &Receive,
         fence: &mut bool,
     ) -> ReadyKind {
-        let (source, octets, needs_fence) = self.payload(data);
+        let (source, bytes, needs_fence) = self.payload(data);
         // A Read that is still open may use the STag that ends here.
         *fence |= needs_fence || invalidate.is_some();
         let phase = self.phase;
@@ -182,7 +182,7 @@ impl Plan<'_, '_> {
             found.unwrap_or_else(|| self.peer.lend_once())
         });
         self.peer
-            .expect_send(receive, &octets, solicited, invalidate);
+            .expect_send(receive, &bytes, solicited, invalidate);
         ReadyKind::Send {
             source,
             solicited,
@@ -198,12 +198,12 @@ impl Plan<'_, '_> {
         immediate: Option<&(Immediate, Receive)>,
         fence: &mut bool,
     ) -> ReadyKind {
-        let (source, octets, needs_fence) = self.payload(data);
-        let range = at..at + octets.len();
+        let (source, bytes, needs_fence) = self.payload(data);
+        let range = at..at + bytes.len();
         // A Write may overtake an earlier Read (RFC 5040 section 5.5), unless it has a fence.
         *fence |= needs_fence || self.open.meets(&range);
-        self.peer.inbox_model[range].copy_from_slice(&octets);
-        self.peer.written = octets.len() as u32;
+        self.peer.inbox_model[range].copy_from_slice(&bytes);
+        self.peer.written = bytes.len() as u32;
         let (to, rkey) = self.way(via, at, Access::REMOTE_WRITE);
         if let Some((immediate, receive)) = immediate {
             self.peer.expect_immediate(receive, *immediate);
@@ -224,16 +224,16 @@ impl Plan<'_, '_> {
         offset: usize,
         via: Via,
     ) -> ReadyKind {
-        let (from, rkey, octets) = if from_source {
+        let (from, rkey, bytes) = if from_source {
             let remote = self.peer.source.remote();
-            let octets = self.peer.source_model[at..at + len].to_vec();
-            (remote.addr + at as u64, remote.rkey, octets)
+            let bytes = self.peer.source_model[at..at + len].to_vec();
+            (remote.addr + at as u64, remote.rkey, bytes)
         } else {
             let (from, rkey) = self.way(via, at, Access::REMOTE_READ);
             self.open.ranges.push(at..at + len);
             (from, rkey, self.peer.inbox_model[at..at + len].to_vec())
         };
-        let (index, sge) = self.sink(offset, &octets);
+        let (index, sge) = self.sink(offset, &bytes);
         let invalidate_sink = offset >= ENDING && len > 0;
         if !invalidate_sink {
             self.read_sinks.push((index, offset, len));
@@ -265,12 +265,12 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// Creates a sink for a response, which is expected to be `octets`.
-    fn sink(&mut self, offset: usize, octets: &[u8]) -> (usize, Sge) {
-        let sink = self.me.side.blank(octets.len() + offset + 9);
-        let sge = sink.sge(offset as u64, octets.len() as u32);
+    /// Creates a sink for a response, which is expected to be `bytes`.
+    fn sink(&mut self, offset: usize, bytes: &[u8]) -> (usize, Sge) {
+        let sink = self.me.side.blank(bytes.len() + offset + 9);
+        let sge = sink.sge(offset as u64, bytes.len() as u32);
         let mut model = vec![FILL; sink.len()];
-        model[offset..offset + octets.len()].copy_from_slice(octets);
+        model[offset..offset + bytes.len()].copy_from_slice(bytes);
         let index = self.me.placed.len();
         self.me.placed.push((sink, model));
         self.open.sinks.push(index);
@@ -354,7 +354,7 @@ impl Plan<'_, '_> {
             );
         }
         let sges = layout(&me.source, data.at, &pieces);
-        let octets: Vec<u8> = sges
+        let bytes: Vec<u8> = sges
             .iter()
             .flat_map(|sge| {
                 let at = (sge.addr - me.source.addr()) as usize;
@@ -362,8 +362,8 @@ impl Plan<'_, '_> {
             })
             .collect();
         if data.inline {
-            return (Payload::Inline(octets.clone()), octets, false);
+            return (Payload::Inline(bytes.clone()), bytes, false);
         }
-        (Payload::Sges(sges), octets, false)
+        (Payload::Sges(sges), bytes, false)
     }
 }

@@ -126,10 +126,10 @@ impl<'a> Player<'a> {
         rkey
     }
 
-    /// Posts a receive for a message of `octets` bytes. Returns its work request id, its region and
+    /// Posts a receive for a message of `bytes` bytes. Returns its work request id, its region and
     /// its SGEs.
-    fn receive(&mut self, receive: &Receive, octets: usize) -> (u64, MemoryRegion, Vec<Sge>) {
-        let room = octets + receive.slack;
+    fn receive(&mut self, receive: &Receive, bytes: usize) -> (u64, MemoryRegion, Vec<Sge>) {
+        let room = bytes + receive.slack;
         let region = self.side.blank(room + 7 * SGES + 5);
         let sges = layout(&region, 3, &pieces(room, &receive.cuts));
         let wr_id = self.id();
@@ -141,13 +141,13 @@ impl<'a> Player<'a> {
     pub(crate) fn expect_send(
         &mut self,
         receive: &Receive,
-        octets: &[u8],
+        bytes: &[u8],
         solicited: bool,
         invalidated: Option<u32>,
     ) {
-        let (wr_id, region, sges) = self.receive(receive, octets.len());
+        let (wr_id, region, sges) = self.receive(receive, bytes.len());
         let mut model = vec![FILL; region.len()];
-        let mut rest = octets;
+        let mut rest = bytes;
         for sge in &sges {
             let at = (sge.addr - region.addr()) as usize;
             let (now, later) = rest.split_at(rest.len().min(sge.len as usize));
@@ -155,7 +155,7 @@ impl<'a> Player<'a> {
             rest = later;
         }
         self.placed.push((region, model));
-        let completion = self.expected(wr_id, WcOpcode::Recv, octets.len() as u32);
+        let completion = self.expected(wr_id, WcOpcode::Recv, bytes.len() as u32);
         self.written = 0;
         self.receives.push_back({
             let mut completion = completion;
@@ -174,7 +174,7 @@ impl<'a> Player<'a> {
         self.receives.push_back({
             let mut completion = completion;
             completion.solicited = immediate.solicited;
-            completion.immediate = Some(immediate.octets);
+            completion.immediate = Some(immediate.bytes);
             completion.written = std::mem::take(&mut self.written);
             completion
         });

@@ -48,8 +48,7 @@ fn receive() -> impl Strategy<Value = Receive> {
 }
 
 fn immediate() -> impl Strategy<Value = Immediate> {
-    (any::<[u8; 8]>(), any::<bool>())
-        .prop_map(|(octets, solicited)| Immediate { octets, solicited })
+    (any::<[u8; 8]>(), any::<bool>()).prop_map(|(bytes, solicited)| Immediate { bytes, solicited })
 }
 
 /// Generates a mask with one field, many fields, no field, or random fields.

@@ -155,7 +155,7 @@ impl Ready {
             } => {
                 let mut wr = match source {
                     Payload::Sges(sges) => SendWr::send(id, sges),
-                    Payload::Inline(octets) => SendWr::send_inline(id, octets),
+                    Payload::Inline(bytes) => SendWr::send_inline(id, bytes),
                 };
                 if *solicited {
                     wr = wr.solicited();
@@ -173,12 +173,12 @@ impl Ready {
             } => {
                 let wr = match source {
                     Payload::Sges(sges) => SendWr::write(id, sges, RemoteBuffer::at(*to, *rkey)),
-                    Payload::Inline(octets) => {
-                        SendWr::write_inline(id, octets, RemoteBuffer::at(*to, *rkey))
+                    Payload::Inline(bytes) => {
+                        SendWr::write_inline(id, bytes, RemoteBuffer::at(*to, *rkey))
                     }
                 };
                 match immediate {
-                    Some(immediate) => solicit(wr.with_immediate(immediate.octets), *immediate),
+                    Some(immediate) => solicit(wr.with_immediate(immediate.bytes), *immediate),
                     None => wr,
                 }
             }
@@ -202,7 +202,7 @@ impl Ready {
                 what,
             } => what.wr(id, std::slice::from_ref(sink), *to, *rkey),
             ReadyKind::Immediate(immediate) => {
-                solicit(SendWr::immediate(id, immediate.octets), *immediate)
+                solicit(SendWr::immediate(id, immediate.bytes), *immediate)
             }
             ReadyKind::Bind { rkey, bind } => SendWr::bind_window(id, *rkey, bind),
             ReadyKind::ByCall { .. } => unreachable!("it is a call"),

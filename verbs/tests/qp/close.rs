@@ -78,8 +78,8 @@ fn end(a: Side, stream: Option<TcpStream>, way: Way) -> Outcome {
         qp = None;
     }
     let peer = stream.map_or("-".to_owned(), |mut stream| {
-        let (end, octets) = seen(&mut stream);
-        let said = if octets.is_empty() { "" } else { "Terminate, " };
+        let (end, bytes) = seen(&mut stream);
+        let said = if bytes.is_empty() { "" } else { "Terminate, " };
         format!("{said}{end}")
     });
     let end = qp.as_ref().map_or("gone".to_owned(), |qp| {

@@ -48,8 +48,8 @@ fn vanished(a: &Side, second: &MemoryNetwork) -> Box<dyn Llp> {
         let mut at = 0;
         until("the MPA Request", || {
             peer.drive();
-            if let Recv::Data(octets) = peer.try_recv(&mut request[at..]).unwrap() {
-                at += octets;
+            if let Recv::Data(bytes) = peer.try_recv(&mut request[at..]).unwrap() {
+                at += bytes;
             }
             at == request.len()
         });

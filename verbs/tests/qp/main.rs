@@ -38,13 +38,13 @@ fn with_peer() -> (Side, TcpStream) {
 /// Reads as the raw peer until the connection ends. Returns the kind of end and the bytes received
 /// before it.
 fn seen(stream: &mut TcpStream) -> (&'static str, Vec<u8>) {
-    let mut octets = Vec::new();
-    let end = match stream.read_to_end(&mut octets) {
+    let mut bytes = Vec::new();
+    let end = match stream.read_to_end(&mut bytes) {
         Ok(_) => "FIN",
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => "RST",
         Err(error) => panic!("{error}"),
     };
-    (end, octets)
+    (end, bytes)
 }
 
 /// Resets a connection by closing its stream.

@@ -19,9 +19,9 @@ fn unsignaled_requests_without_any_signaled_one_keep_their_places() {
         let lent = b.blank(8);
         let remote = lent.remote();
         let write = |number: u64| {
-            let octets = number.to_be_bytes();
+            let bytes = number.to_be_bytes();
             let target = RemoteBuffer::at(remote.addr, remote.rkey);
-            let wr = SendWr::write_inline(number, &octets, target).unsignaled();
+            let wr = SendWr::write_inline(number, &bytes, target).unsignaled();
             a.qp.post_send(&wr)
         };
         for number in 0..4 {

@@ -38,10 +38,10 @@ fn crowd(wire: Wire, connections: usize, posters: u64, each: u64) {
         for (number, client) in (0u64..).zip(&s.clients) {
             scope.spawn(move || {
                 for index in 0..each {
-                    let mut octets = [0; LEN as usize];
-                    octets[..8].copy_from_slice(&number.to_ne_bytes());
-                    octets[8..].copy_from_slice(&index.to_ne_bytes());
-                    let wr = SendWr::send_inline(index, &octets);
+                    let mut bytes = [0; LEN as usize];
+                    bytes[..8].copy_from_slice(&number.to_ne_bytes());
+                    bytes[8..].copy_from_slice(&index.to_ne_bytes());
+                    let wr = SendWr::send_inline(index, &bytes);
                     until("room in the send queue", || {
                         // All clients complete to this CQ.
                         if let Some(completion) = send_cq.poll_one() {
@@ -59,10 +59,10 @@ fn crowd(wire: Wire, connections: usize, posters: u64, each: u64) {
             assert_eq!(completion.status, Status::Success);
             assert_eq!(completion.byte_len, LEN);
             assert!(used.insert(completion.wr_id), "a receive was used twice");
-            let mut octets = [0; LEN as usize];
+            let mut bytes = [0; LEN as usize];
             let at = completion.wr_id as usize * LEN as usize;
-            slots.read_at(at, &mut octets).unwrap();
-            let (number, index) = octets.split_at(8);
+            slots.read_at(at, &mut bytes).unwrap();
+            let (number, index) = bytes.split_at(8);
             let number = u64::from_ne_bytes(number.try_into().unwrap()) as usize;
             let index = u64::from_ne_bytes(index.try_into().unwrap());
             assert_eq!(completion.qp_num, s.servers[number].qp_num());

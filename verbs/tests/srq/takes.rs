@@ -81,11 +81,11 @@ fn qps_of_several_domains_take_from_one_srq_whose_domain_has_the_memory() {
             join(&listener, &client, server, &setup.connect, &setup.accept);
             let sges = [near.sge(0, 8)];
             srq.post_recv(&RecvWr::new(number, &sges)).unwrap();
-            let octets = [number as u8; 8];
-            client.post_send(&SendWr::send_inline(1, &octets)).unwrap();
+            let bytes = [number as u8; 8];
+            client.post_send(&SendWr::send_inline(1, &bytes)).unwrap();
             let completion = b.recv_cq.success(number);
             assert_eq!(completion.qp_num, server.qp_num());
-            placed_only(&near, 0, &octets, "a receive of an SRQ");
+            placed_only(&near, 0, &bytes, "a receive of an SRQ");
         }
     }
 }
@@ -183,9 +183,9 @@ fn a_region_deregistered_under_a_posted_receive_ends_the_qp_that_takes_it_alone(
             s.srq.post_recv(&RecvWr::new(wr_id, &sges)).unwrap();
         }
         gone.deregister().unwrap();
-        let octets = pattern(1, 64);
+        let bytes = pattern(1, 64);
         s.clients[0]
-            .post_send(&SendWr::send_inline(1, &octets))
+            .post_send(&SendWr::send_inline(1, &bytes))
             .unwrap();
         let completion = s.recv_cq.next();
         assert_eq!(
@@ -194,9 +194,9 @@ fn a_region_deregistered_under_a_posted_receive_ends_the_qp_that_takes_it_alone(
         );
         assert!(s.servers[0].wait_closed(LIMIT));
         s.clients[1]
-            .post_send(&SendWr::send_inline(1, &octets))
+            .post_send(&SendWr::send_inline(1, &bytes))
             .unwrap();
         assert_eq!(s.recv_cq.success(2).qp_num, s.servers[1].qp_num());
-        same(&content(&good), &octets, "the other receive");
+        same(&content(&good), &bytes, "the other receive");
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn live(a: &Side, ledger: &Ledger, server: &Server<'_>, addr: SocketA
     let options = ConnectOptions::default()
         .private_data([life.client.to_be_bytes(), life.number.to_be_bytes()].concat());
     let connected = qp.connect(addr, &options).unwrap();
-    let lent = Lent::from_octets(&connected.private_data);
+    let lent = Lent::from_bytes(&connected.private_data);
     std::thread::scope(|scope| {
         scope.spawn(|| send(a, &qp, ledger, life));
         scope.spawn(|| one_sided(a, &qp, ledger, server, life, lent));

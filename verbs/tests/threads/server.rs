@@ -34,8 +34,8 @@ impl Word {
         (u64::from(client) << 40 | u64::from(number) << 20 | u64::from(self.round)).to_be_bytes()
     }
 
-    fn from_immediate(octets: [u8; 8]) -> Self {
-        let all = u64::from_be_bytes(octets);
+    fn from_immediate(bytes: [u8; 8]) -> Self {
+        let all = u64::from_be_bytes(bytes);
         let field = |shift: u32| (all >> shift & 0xF_FFFF) as u32;
         Word {
             life: Life {
@@ -50,9 +50,9 @@ impl Word {
 /// Returns the payload of the Send for `word`: its name, and bytes derived from the name.
 pub(crate) fn message(word: Word) -> Vec<u8> {
     let name = word.immediate();
-    let mut octets = name.to_vec();
-    octets.extend(pattern(u64::from_be_bytes(name), MESSAGE - 8));
-    octets
+    let mut bytes = name.to_vec();
+    bytes.extend(pattern(u64::from_be_bytes(name), MESSAGE - 8));
+    bytes
 }
 
 /// Memory that is lent to a connection. Its addresses start at 0.
@@ -62,9 +62,9 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    pub(crate) fn from_octets(octets: &[u8]) -> Self {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         Lent {
-            rkey: u32::from_be_bytes(octets.try_into().unwrap()),
+            rkey: u32::from_be_bytes(bytes.try_into().unwrap()),
         }
     }
 }
@@ -143,8 +143,8 @@ impl<'a> Server<'a> {
         while self.begun.fetch_add(1, Ordering::AcqRel) < total {
             let request = listener.wait_request(Some(LIMIT)).unwrap();
             let said = |at: usize| {
-                let octets = request.private_data()[at..at + 4].try_into().unwrap();
-                u32::from_be_bytes(octets)
+                let bytes = request.private_data()[at..at + 4].try_into().unwrap();
+                u32::from_be_bytes(bytes)
             };
             let life = Life {
                 client: said(0),
@@ -205,9 +205,9 @@ impl<'a> Server<'a> {
             return;
         } else {
             assert_eq!(completion.byte_len, MESSAGE as u32);
-            let octets = slice(&self.slots, completion.wr_id as usize * MESSAGE, MESSAGE);
-            let word = Word::from_immediate(octets[..8].try_into().unwrap());
-            assert_eq!(octets, message(word), "torn");
+            let bytes = slice(&self.slots, completion.wr_id as usize * MESSAGE, MESSAGE);
+            let word = Word::from_immediate(bytes[..8].try_into().unwrap());
+            assert_eq!(bytes, message(word), "torn");
             word
         };
         let new = self.seen.lock().unwrap().insert(word);

@@ -165,7 +165,7 @@ fn a_deallocated_window_is_out_of_reach() {
 }
 
 #[test]
-fn a_bind_of_no_octets_unbinds_a_window_of_type_1() {
+fn a_bind_of_no_bytes_unbinds_a_window_of_type_1() {
     let (a, b) = pair(Wire::Kernel);
     let region = lender(&b, 100);
     let mut window = b.pd.alloc_window(WindowKind::Type1).unwrap();

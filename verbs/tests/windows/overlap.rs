@@ -80,7 +80,7 @@ impl RawPeer {
         while got < SIZE {
             match self.response() {
                 Ok(payload) => {
-                    assert!(payload.iter().all(|octet| *octet == FILL), "byte {got}");
+                    assert!(payload.iter().all(|byte| *byte == FILL), "byte {got}");
                     got += payload.len();
                 }
                 Err(code) => return (got, Some(code)),
@@ -98,7 +98,7 @@ fn begin_read(side: &Side, peer: &mut RawPeer, addr: u64, rkey: u32) -> usize {
     peer.receive().unwrap(); // that Send: now the responder may send
     peer.read_request(1, addr, rkey);
     let first = peer.response().unwrap();
-    assert!(first.iter().all(|octet| *octet == FILL));
+    assert!(first.iter().all(|byte| *byte == FILL));
     first.len()
 }
 

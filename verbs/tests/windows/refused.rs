@@ -90,7 +90,7 @@ fn a_bind_with_remote_write_to_a_region_without_local_write() {
 }
 
 #[test]
-fn a_bind_of_no_octets_of_type_2() {
+fn a_bind_of_no_bytes_of_type_2() {
     let none = |bind| WindowBind { len: 0, ..bind };
     bind_fails(WindowKind::Type2A, none, "0 bytes");
 }

@@ -147,7 +147,7 @@ fn an_initiator_that_sends_before_the_reply_breaks_5044_7_1_2_11() {
 }
 
 #[test]
-fn octets_behind_a_request_that_gets_no_reply_break_5044_7_1_2_11() {
+fn bytes_behind_a_request_that_gets_no_reply_break_5044_7_1_2_11() {
     let early = [Initiator([request(FLAGS, 2, &DEPTHS), send()].concat())];
     let found = frames(&early);
     assert_eq!(ids(&found), [(1, "5044-7.1.2-11")]);

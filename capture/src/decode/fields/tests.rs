@@ -42,7 +42,7 @@ fn frames(markers: bool, ulpdus: &[Vec<u8>]) -> Vec<Frame> {
 }
 
 #[test]
-fn every_octet_of_a_frame_is_in_one_field() {
+fn every_byte_of_a_frame_is_in_one_field() {
     let terminate = [&[0x11, 0, 0xC0, 0, 0, 20][..], &tagged(0, &[])].concat();
     for markers in [false, true] {
         let frames = frames(

@@ -168,7 +168,7 @@ fn atomics_take_places_of_the_ird_as_well() {
 }
 
 #[test]
-fn where_octets_are_missing_or_no_ird_was_agreed_on_atomics_are_not_counted() {
+fn where_bytes_are_missing_or_no_ird_was_agreed_on_atomics_are_not_counted() {
     let mut stream = Stream::default();
     stream.0.iter_mut().for_each(Sent::forget_requests);
     let many: Vec<Vec<u8>> = (1..9).map(|msn| atomic(msn, 0)).collect();

@@ -94,7 +94,7 @@ fn each_fault_behind_a_header_has_its_rule() {
 }
 
 #[test]
-fn no_octets_are_too_odd_to_be_read() {
+fn no_bytes_are_too_odd_to_be_read() {
     for control in [0x01, 0x41, 0x81, 0xC1, 0x00, 0x3E, 0xFF] {
         for opcode in 0..=u8::MAX {
             for len in [0, 1, 2, 13, 14, 17, 18, 22, 26, 30, 46, 70, 100] {

@@ -305,7 +305,7 @@ fn private_data_of_any_length_that_its_field_can_say_arrives_as_it_is() {
 /// One byte from `rdma_getaddrinfo` (`ai_connect`) precedes 255 bytes of private data. That makes
 /// 256 bytes, more than the length field of the peer's event can hold.
 #[test]
-fn private_data_of_one_octet_more_is_refused_and_the_id_may_try_again() {
+fn private_data_of_one_byte_more_is_refused_and_the_id_may_try_again() {
     let (client, server) = (Channel::new(), Channel::new());
     let listener = listening(server);
     let ours = ready(client, listener.local());

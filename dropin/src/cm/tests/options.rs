@@ -8,7 +8,7 @@ use crate::abi::{
 };
 
 /// Sets an option of an id to the first `len` bytes of a value.
-fn set_octets(id: Id, (level, option): (u32, u32), value: &mut [u8; 16], len: usize) -> c_int {
+fn set_bytes(id: Id, (level, option): (u32, u32), value: &mut [u8; 16], len: usize) -> c_int {
     let (level, option) = (level.cast_signed(), option.cast_signed());
     // SAFETY: the test passes an id, and at least `len` bytes.
     unsafe { set_option(id.0, level, option, value.as_mut_ptr().cast(), len) }
@@ -16,9 +16,9 @@ fn set_octets(id: Id, (level, option): (u32, u32), value: &mut [u8; 16], len: us
 
 /// Sets an option whose value is an `int`.
 fn set(id: Id, option: u32, value: c_int) -> c_int {
-    let mut octets = [0; 16];
-    octets[..4].copy_from_slice(&value.to_ne_bytes());
-    set_octets(id, (RDMA_OPTION_ID, option), &mut octets, 4)
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&value.to_ne_bytes());
+    set_bytes(id, (RDMA_OPTION_ID, option), &mut bytes, 4)
 }
 
 const ALL: [(u32, usize); 4] = [
@@ -34,7 +34,7 @@ fn an_option_of_an_id_is_taken_with_its_own_size_alone() {
     let id = channel.id(0);
     for (option, size) in ALL {
         for len in 0..=16 {
-            let status = set_octets(id, (RDMA_OPTION_ID, option), &mut [1; 16], len);
+            let status = set_bytes(id, (RDMA_OPTION_ID, option), &mut [1; 16], len);
             if len == size {
                 assert_eq!(status, 0, "option {option}, {len} bytes");
             } else {
@@ -64,7 +64,7 @@ fn options_and_levels_that_are_not_there_are_refused() {
         (u32::MAX, RDMA_OPTION_ID_AFONLY),
     ] {
         for len in [1, 4] {
-            let status = set_octets(id, of, &mut [1; 16], len);
+            let status = set_bytes(id, of, &mut [1; 16], len);
             assert_eq!(failed(status), libc::ENOSYS, "{of:?}, {len} bytes");
         }
     }
@@ -89,7 +89,7 @@ fn an_id_of_one_family_leaves_the_port_of_the_other_and_no_other_id_does() {
         },
         |id| {
             let of = (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY);
-            assert_eq!(set_octets(id, of, &mut [1; 16], 1), -1);
+            assert_eq!(set_bytes(id, of, &mut [1; 16], 1), -1);
         },
         |id| assert_eq!(set(id, RDMA_OPTION_ID_REUSEADDR, 1), 0),
     ];

@@ -50,15 +50,15 @@ impl Memory {
                 .join(format!("fio-{port}-{side}{what}"))
         };
         let (file, kept) = (at(""), at("-kept"));
-        let mut octet = u32::from(port)
+        let mut byte = u32::from(port)
             ^ u32::from_le_bytes(side.as_bytes()[..4].try_into().unwrap_or_default());
-        let octets = std::iter::repeat_with(|| {
-            octet = octet.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            octet.to_be_bytes()[0]
+        let bytes = std::iter::repeat_with(|| {
+            byte = byte.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            byte.to_be_bytes()[0]
         });
         // The file has one block more than needed, because fio aligns its buffers.
-        let octets: Vec<u8> = octets.take((DEPTH + 1) * BLOCK).collect();
-        let made = fs::write(&file, octets)
+        let bytes: Vec<u8> = bytes.take((DEPTH + 1) * BLOCK).collect();
+        let made = fs::write(&file, bytes)
             .and_then(|()| fs::set_permissions(&file, Permissions::from_mode(0o666)))
             .and_then(|()| fs::hard_link(&file, &kept));
         made.map_err(|error| format!("{}: {error}", file.display()))?;
@@ -67,8 +67,8 @@ impl Memory {
 
     /// Returns the first [`DEPTH`] blocks of the file.
     fn blocks(&self) -> Result<Vec<Vec<u8>>, String> {
-        let octets = fs::read(&self.kept).map_err(|error| error.to_string())?;
-        Ok(octets
+        let bytes = fs::read(&self.kept).map_err(|error| error.to_string())?;
+        Ok(bytes
             .chunks(BLOCK)
             .take(DEPTH)
             .map(<[u8]>::to_vec)

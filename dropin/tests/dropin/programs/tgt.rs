@@ -40,8 +40,8 @@ fn run(place: Place<'_>) -> Result<String, String> {
     let (tcp, port) = (free_port()?, free_port()?);
     let scratch = place.prefix.scratch();
     let disk = scratch.join(format!("disk-{port}"));
-    let octets: Vec<u8> = (0..8 << 20).map(|at: usize| (at / 7) as u8).collect();
-    let made = fs::write(&disk, octets)
+    let bytes: Vec<u8> = (0..8 << 20).map(|at: usize| (at / 7) as u8).collect();
+    let made = fs::write(&disk, bytes)
         .and_then(|()| fs::set_permissions(&disk, Permissions::from_mode(0o666)));
     made.map_err(|error| format!("{}: {error}", disk.display()))?;
     // Socket on which tgtd takes commands from tgtadm. tgtd appends a number to the name.
@@ -94,10 +94,7 @@ fn run(place: Place<'_>) -> Result<String, String> {
         all += &said;
     }
     let now = fs::read(&disk).map_err(|error| error.to_string())?;
-    match now[BLOCK..256 * BLOCK]
-        .iter()
-        .all(|octet| *octet == WRITTEN)
-    {
+    match now[BLOCK..256 * BLOCK].iter().all(|byte| *byte == WRITTEN) {
         true => Ok(all),
         false => Err("what was written is not on the disk".to_owned()),
     }

@@ -15,11 +15,11 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = ROWS
         .iter()
         .map(|row| {
-            let title = match row.octets {
-                Some(octets) => format!(
+            let title = match row.bytes {
+                Some(bytes) => format!(
                     "a raw peer sends {}; siw answers {}",
                     row.title,
-                    hex(&octets)
+                    hex(&bytes)
                 ),
                 None => format!("a raw peer sends {}; siw does not answer", row.title),
             };
@@ -41,8 +41,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn hex(octets: &[u8]) -> String {
-    let words: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+fn hex(bytes: &[u8]) -> String {
+    let words: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     words.join(" ")
 }
 
@@ -53,8 +53,8 @@ fn refused(rig: &mut Rig, row: &Row) -> Result<Outcome> {
     };
     let mut pair = guest_serves(rig, &terms)?;
     pair.peer.send(&(row.wrong)(&pair))?;
-    if let Some(octets) = row.octets {
-        pinned(&pair.peer.terminate()?, octets)?;
+    if let Some(bytes) = row.bytes {
+        pinned(&pair.peer.terminate()?, bytes)?;
     }
     pair.peer.closed()?;
     let received: Vec<_> = (100..)
@@ -75,12 +75,12 @@ fn refused(rig: &mut Rig, row: &Row) -> Result<Outcome> {
 }
 
 /// Checks that a Terminate Header begins with these bytes and that its reserved byte is 0.
-pub(crate) fn pinned(header: &[u8], octets: [u8; 3]) -> Result<()> {
-    if header.starts_with(&octets) && header.get(3) == Some(&0) {
+pub(crate) fn pinned(header: &[u8], bytes: [u8; 3]) -> Result<()> {
+    if header.starts_with(&bytes) && header.get(3) == Some(&0) {
         return Ok(());
     }
     Err(Failure::new(format!(
-        "siw's Terminate Header is {header:02x?}, but it used to begin with {octets:02x?}"
+        "siw's Terminate Header is {header:02x?}, but it used to begin with {bytes:02x?}"
     )))
 }
 

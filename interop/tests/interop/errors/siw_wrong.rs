@@ -300,9 +300,9 @@ fn judge(rig: &mut Rig, row: &Row) -> Result<Outcome> {
     over_or_caught_sending(&mut rig.agent, conn)?;
     // Nothing was placed, and nothing was invalidated.
     for region in [&all, &read_only, &write_only, &foreign] {
-        let mut octets = [1; LEN];
-        region.read_at(0, &mut octets)?;
-        same("our memory", &octets, &[0; LEN])?;
+        let mut bytes = [1; LEN];
+        region.read_at(0, &mut bytes)?;
+        same("our memory", &bytes, &[0; LEN])?;
     }
     drop(inbox);
     Ok(Outcome::Passed)

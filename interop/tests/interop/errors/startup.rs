@@ -12,7 +12,7 @@ use crate::raw_pair::{guest_calls, knock};
 struct Reply {
     name: &'static str,
     title: &'static str,
-    octets: fn() -> Vec<u8>,
+    bytes: fn() -> Vec<u8>,
     /// First bytes of siw's Terminate Header; `None` if it sends no Terminate Message.
     terminate: Option<[u8; 3]>,
     /// Event for siw's application, with librdmacm's status.
@@ -24,7 +24,7 @@ struct Reply {
 }
 
 fn enhanced(flags: u8, ird: u16, ord: u16) -> Vec<u8> {
-    StartupFrame::enhanced(REPLY, flags, ird, ord).octets()
+    StartupFrame::enhanced(REPLY, flags, ird, ord).bytes()
 }
 
 const LAYOUT: &str = "Layer and EType of the Terminate Message are exchanged";
@@ -35,7 +35,7 @@ const REPLIES: &[Reply] = &[
     Reply {
         name: "key",
         title: "with the key of a Request",
-        octets: || StartupFrame::enhanced(REQUEST, 0, 4, 4).octets(),
+        bytes: || StartupFrame::enhanced(REQUEST, 0, 4, 4).bytes(),
         terminate: Some([0x02, 0x04, 0x00]),
         event: ("connect_error", -22),
         private_data: &[],
@@ -45,7 +45,7 @@ const REPLIES: &[Reply] = &[
     Reply {
         name: "markers",
         title: "that asks for Markers",
-        octets: || enhanced(M, 4, 4),
+        bytes: || enhanced(M, 4, 4),
         terminate: None,
         event: ("rejected", -111),
         private_data: &[],
@@ -55,7 +55,7 @@ const REPLIES: &[Reply] = &[
     Reply {
         name: "revision_1",
         title: "of revision 1",
-        octets: || StartupFrame::new(REPLY, 0, 1, &[]).octets(),
+        bytes: || StartupFrame::new(REPLY, 0, 1, &[]).bytes(),
         terminate: None,
         event: ("rejected", -104),
         private_data: &[],
@@ -64,7 +64,7 @@ const REPLIES: &[Reply] = &[
     Reply {
         name: "not_enhanced",
         title: "of revision 2 without IRD and ORD",
-        octets: || StartupFrame::new(REPLY, 0, 2, &[]).octets(),
+        bytes: || StartupFrame::new(REPLY, 0, 2, &[]).bytes(),
         terminate: None,
         event: ("rejected", -104),
         private_data: &[],
@@ -73,7 +73,7 @@ const REPLIES: &[Reply] = &[
     Reply {
         name: "revision_3",
         title: "of revision 3",
-        octets: || StartupFrame::new(REPLY, S, 3, &[0, 4, 0, 4]).octets(),
+        bytes: || StartupFrame::new(REPLY, S, 3, &[0, 4, 0, 4]).bytes(),
         terminate: None,
         event: ("connect_error", -22),
         private_data: &[],
@@ -82,7 +82,7 @@ const REPLIES: &[Reply] = &[
     Reply {
         name: "rejected",
         title: "that rejects with private data",
-        octets: || StartupFrame::new(REPLY, S | R, 2, b"\0\x04\0\x04full").octets(),
+        bytes: || StartupFrame::new(REPLY, S | R, 2, b"\0\x04\0\x04full").bytes(),
         terminate: None,
         event: ("rejected", -104),
         private_data: b"full",
@@ -92,7 +92,7 @@ const REPLIES: &[Reply] = &[
     Reply {
         name: "rejected_revision_1",
         title: "that rejects with private data, of revision 1",
-        octets: || StartupFrame::new(REPLY, R, 1, b"rejected").octets(),
+        bytes: || StartupFrame::new(REPLY, R, 1, b"rejected").bytes(),
         terminate: None,
         event: ("rejected", -104),
         private_data: b"cted",
@@ -102,7 +102,7 @@ const REPLIES: &[Reply] = &[
     Reply {
         name: "ord_129",
         title: "with an ORD of 129",
-        octets: || enhanced(0, 4, 129),
+        bytes: || enhanced(0, 4, 129),
         terminate: Some([0x02, 0x06, 0x00]),
         event: ("connect_error", -22),
         private_data: &[],
@@ -112,7 +112,7 @@ const REPLIES: &[Reply] = &[
     Reply {
         name: "ord_3fff",
         title: "with an ORD of 0x3FFF",
-        octets: || enhanced(0, 4, 0x3fff),
+        bytes: || enhanced(0, 4, 0x3fff),
         terminate: Some([0x02, 0x06, 0x00]),
         event: ("connect_error", -22),
         private_data: &[],
@@ -121,9 +121,9 @@ const REPLIES: &[Reply] = &[
     // 5044-7.1.2-15 forbids the responder to send before it has received an FPDU. So siw may refuse
     // the byte.
     Reply {
-        name: "octets_behind",
+        name: "bytes_behind",
         title: "with another byte right after it",
-        octets: || [enhanced(0, 4, 4), vec![0]].concat(),
+        bytes: || [enhanced(0, 4, 4), vec![0]].concat(),
         terminate: None,
         event: ("connect_error", -22),
         private_data: &[],
@@ -135,7 +135,7 @@ const REPLIES: &[Reply] = &[
 struct Request {
     name: &'static str,
     title: &'static str,
-    octets: fn() -> Vec<u8>,
+    bytes: fn() -> Vec<u8>,
     /// Returns all bytes that siw sends before it closes.
     says: fn() -> Vec<u8>,
     departs: &'static str,
@@ -150,35 +150,35 @@ const REQUESTS: &[Request] = &[
     Request {
         name: "markers",
         title: "that asks for Markers, revision 1",
-        octets: || StartupFrame::new(REQUEST, M, 1, &[]).octets(),
-        says: || StartupFrame::new(REPLY, R, 1, &[]).octets(),
+        bytes: || StartupFrame::new(REQUEST, M, 1, &[]).bytes(),
+        says: || StartupFrame::new(REPLY, R, 1, &[]).bytes(),
         departs: "siw has no Markers and rejects: RFC 5044 section 4.3 demands them",
     },
     Request {
         name: "markers_crc",
         title: "that asks for Markers and CRC, revision 1",
-        octets: || StartupFrame::new(REQUEST, M | C, 1, &[]).octets(),
-        says: || StartupFrame::new(REPLY, R | C, 1, &[]).octets(),
+        bytes: || StartupFrame::new(REQUEST, M | C, 1, &[]).bytes(),
+        says: || StartupFrame::new(REPLY, R | C, 1, &[]).bytes(),
         departs: "siw has no Markers and rejects: RFC 5044 section 4.3 demands them",
     },
     Request {
         name: "markers_enhanced",
         title: "that asks for Markers, revision 2",
-        octets: || StartupFrame::enhanced(REQUEST, M, 4, 4).octets(),
-        says: || StartupFrame::enhanced(REPLY, R, 0, 0).octets(),
+        bytes: || StartupFrame::enhanced(REQUEST, M, 4, 4).bytes(),
+        says: || StartupFrame::enhanced(REPLY, R, 0, 0).bytes(),
         departs: "siw has no Markers and rejects: RFC 5044 section 4.3 demands them",
     },
     Request {
         name: "revision_3",
         title: "of revision 3",
-        octets: || StartupFrame::new(REQUEST, 0, 3, &[]).octets(),
+        bytes: || StartupFrame::new(REQUEST, 0, 3, &[]).bytes(),
         says: nothing,
         departs: "",
     },
     Request {
         name: "key",
         title: "with the key of a Reply",
-        octets: || StartupFrame::new(REPLY, 0, 1, &[]).octets(),
+        bytes: || StartupFrame::new(REPLY, 0, 1, &[]).bytes(),
         says: nothing,
         departs: "",
     },
@@ -187,23 +187,23 @@ const REQUESTS: &[Request] = &[
     Request {
         name: "enhanced_without_depths",
         title: "that announces IRD and ORD, and has two bytes",
-        octets: || StartupFrame::new(REQUEST, S, 2, &[0, 4]).octets(),
-        says: || StartupFrame::new(REPLY, R | S, 2, &[]).octets(),
+        bytes: || StartupFrame::new(REQUEST, S, 2, &[0, 4]).bytes(),
+        says: || StartupFrame::new(REPLY, R | S, 2, &[]).bytes(),
         departs: "siw rejects, with a Reply that has the same fault",
     },
     // 5044-7.1.1-17 permits up to 512 bytes.
     Request {
         name: "private_data_257",
         title: "with 257 bytes of private data",
-        octets: || StartupFrame::new(REQUEST, 0, 1, &[7; 257]).octets(),
+        bytes: || StartupFrame::new(REQUEST, 0, 1, &[7; 257]).bytes(),
         says: nothing,
         departs: "siw accepts 256: RFC 5044 section 7.1.1 (5044-7.1.1-17) permits 512",
     },
     // 5044-7.1.1-16.
     Request {
-        name: "octets_behind",
+        name: "bytes_behind",
         title: "with another byte right after it",
-        octets: || [StartupFrame::new(REQUEST, 0, 1, &[]).octets(), vec![0]].concat(),
+        bytes: || [StartupFrame::new(REQUEST, 0, 1, &[]).bytes(), vec![0]].concat(),
         says: nothing,
         departs: "",
     },
@@ -239,7 +239,7 @@ fn reply(rig: &mut Rig, row: &Reply) -> Result<Outcome> {
         private_data: Vec::new(),
     };
     let (mut peer, conn, _) = guest_calls(rig, &answer)?;
-    peer.send(&(row.octets)())?;
+    peer.send(&(row.bytes)())?;
     let event = rig.agent.event(conn, row.event.0)?;
     same("status", &event.status, &row.event.1)?;
     same(
@@ -247,15 +247,15 @@ fn reply(rig: &mut Rig, row: &Reply) -> Result<Outcome> {
         &event.private_data,
         &row.private_data.to_vec(),
     )?;
-    if let Some(octets) = row.terminate {
-        pinned(&peer.terminate()?, octets)?;
+    if let Some(bytes) = row.terminate {
+        pinned(&peer.terminate()?, bytes)?;
     }
     peer.closed()?;
     Ok(outcome(row.departs))
 }
 
 fn request(rig: &mut Rig, row: &Request) -> Result<Outcome> {
-    let (mut peer, _) = knock(rig, &(row.octets)())?;
+    let (mut peer, _) = knock(rig, &(row.bytes)())?;
     same("bytes from siw", &peer.rest()?, &(row.says)())?;
     // The application of siw gets no event.
     same("reports of the guest", &rig.agent.unread(), &Vec::new())?;

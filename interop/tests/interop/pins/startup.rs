@@ -82,7 +82,7 @@ fn request_without_crc(rig: &mut Rig) -> Result<Outcome> {
 /// Sends a Request, which the guest accepts. Returns siw's Reply, and the private data in the event
 /// of the request.
 fn accepted(rig: &mut Rig, frame: &StartupFrame) -> Result<(StartupFrame, Vec<u8>)> {
-    let (mut peer, event) = request(rig, &frame.octets())?;
+    let (mut peer, event) = request(rig, &frame.bytes())?;
     rig.agent.accept(event.conn, &four())?;
     let reply = peer.startup_frame()?;
     if frame
@@ -201,7 +201,7 @@ fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
         let (mut peer, conn, frame) = guest_calls(rig, &answer)?;
         let wrapped = (len + 4) % 256;
         same("PD_Length", &frame.private_data.len(), &wrapped)?;
-        let rest = peer.octets(len + 4 - wrapped)?;
+        let rest = peer.bytes(len + 4 - wrapped)?;
         let came = [&frame.private_data[..], &rest].concat();
         let want = [&[0, 4, 0, 4][..], &answer.private_data].concat();
         if came != want {
@@ -217,7 +217,7 @@ fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
 /// siw's ORD is then 300, above its own maximum of 128. librdmacm reports only the low 8 bits.
 fn ird_300(rig: &mut Rig) -> Result<Outcome> {
     let (mut peer, conn, _) = guest_calls(rig, &four())?;
-    peer.send(&StartupFrame::enhanced(REPLY, 0, 300, 4).octets())?;
+    peer.send(&StartupFrame::enhanced(REPLY, 0, 300, 4).bytes())?;
     let event = rig.agent.event(conn, "established")?;
     same("IRD and ORD", &(event.ird, event.ord), &(44, 4))?;
     deviation("the consumer gets another depth (RFC 6581 section 9.1)")

@@ -52,14 +52,10 @@ fn send_from(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<(
     let came = lane.ours.completion(slot, WcOpcode::Recv)?;
     same("the QP that took it", &came.qp_num, &lane.ours.qp.qp_num())?;
     agent.completion(lane.conn)?.expect(slot, "send")?;
-    let mut octets = [0; 40];
+    let mut bytes = [0; 40];
     all.near
-        .read_at(SINKS + usize::try_from(slot)? * LEN, &mut octets)?;
-    same(
-        "the received bytes",
-        &octets.to_vec(),
-        &pattern(slot, 0, 40),
-    )
+        .read_at(SINKS + usize::try_from(slot)? * LEN, &mut bytes)?;
+    same("the received bytes", &bytes.to_vec(), &pattern(slot, 0, 40))
 }
 
 const REACHED: &str = "SRQ limit reached";

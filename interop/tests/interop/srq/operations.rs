@@ -28,8 +28,8 @@ fn operations(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
             far.addr + (SINKS + at) as u64,
             near.addr() + (SINKS + at) as u64,
         );
-        let piece = |number: usize| [near.sge((at + number * LEN) as u64, octets(LEN))];
-        let (whole, sink) = (piece(0), [near.sge((SINKS + at + LEN) as u64, octets(LEN))]);
+        let piece = |number: usize| [near.sge((at + number * LEN) as u64, bytes(LEN))];
+        let (whole, sink) = (piece(0), [near.sge((SINKS + at + LEN) as u64, bytes(LEN))]);
         let from = far.addr + at as u64;
         lane.ours.qp.post_send_list(&[
             SendWr::write(1, &whole, uwarp_verbs::RemoteBuffer::at(there, far.rkey)),
@@ -49,12 +49,12 @@ fn operations(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
         // The response to the Read has arrived after the Write.
         agent.completion(lane.conn)?.expect(4, "read")?;
         agent.check(far, SINKS + at + LEN, LEN, 1, at as u64)?;
-        let mut octets = vec![0; 2 * LEN];
-        near.read_at(SINKS + at, &mut octets)?;
+        let mut bytes = vec![0; 2 * LEN];
+        near.read_at(SINKS + at, &mut bytes)?;
         let want = pattern(2, at as u64, LEN);
         same(
             "the bytes that siw wrote and we read",
-            &(octets == [&want[..], &want].concat()),
+            &(bytes == [&want[..], &want].concat()),
             &true,
         )?;
         if ends.guest {
@@ -123,11 +123,11 @@ fn sends_by_guest(agent: &mut Agent, all: &Lanes, index: usize) -> Result<()> {
             &(se, stag),
         )?;
         agent.completion(lane.conn)?.expect(5, "send")?;
-        let mut octets = [0; 40];
-        all.near.read_at(SINKS + slot * LEN, &mut octets)?;
+        let mut bytes = [0; 40];
+        all.near.read_at(SINKS + slot * LEN, &mut bytes)?;
         same(
             "the received bytes",
-            &octets.to_vec(),
+            &bytes.to_vec(),
             &pattern(slot as u64, 0, 40),
         )?;
     }

@@ -62,7 +62,7 @@ fn shared(rig: &mut Rig, role: Role, ends: Ends) -> Result<Outcome> {
             let (at, len) = (source(index, number), len(index, number));
             let id = 1000 + number as u64;
             if ends.guest {
-                let list = [all.near.sge(at as u64, octets(len))];
+                let list = [all.near.sge(at as u64, bytes(len))];
                 lane.ours.qp.post_send(&SendWr::send(id, &list))?;
             }
             if ends.us {
@@ -112,10 +112,10 @@ fn received_here(all: &Lanes, ends: Ends) -> Result<()> {
         let slot = usize::try_from(came.wr_id)?;
         same("each receive is used once", &slots.insert(slot), &true)?;
         let len = len(lane, number);
-        same("bytes received", &came.byte_len, &octets(len))?;
-        let mut octets = vec![0; len];
-        all.near.read_at(SINKS + slot * LEN, &mut octets)?;
-        if octets != pattern(2, source(lane, number) as u64, len) {
+        same("bytes received", &came.byte_len, &bytes(len))?;
+        let mut bytes = vec![0; len];
+        all.near.read_at(SINKS + slot * LEN, &mut bytes)?;
+        if bytes != pattern(2, source(lane, number) as u64, len) {
             return Err(Failure::new(format!(
                 "message {number} of connection {lane} is not what was sent"
             )));

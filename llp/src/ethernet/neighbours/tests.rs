@@ -64,7 +64,7 @@ fn an_answer_releases_what_waited_in_order_and_is_believed_for_thirty_seconds() 
         assert!(matches!(cache.way(host(1), packet, start).0, Way::Waits));
     }
     let released = cache.hear(host(1), MAC, Claim::Answer, start).unwrap();
-    let order: Vec<u8> = released.packets.iter().map(|p| p.octets()[0]).collect();
+    let order: Vec<u8> = released.packets.iter().map(|p| p.bytes()[0]).collect();
     assert_eq!(order, [0, 1, 2]);
     let fresh = start + Duration::from_secs(29);
     assert!(cache.way(host(1), packet(), fresh).1.is_none());

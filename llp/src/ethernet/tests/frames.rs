@@ -40,7 +40,7 @@ fn samples() -> Vec<(EtherType, Vec<u8>)> {
             arp::write_answer(ip(other), PEER, Some((ip(addr), OWN)), &mut packet),
         ] {
             let kind = frame::parse(&header).2.unwrap();
-            samples.push((kind, packet.octets().to_vec()));
+            samples.push((kind, packet.bytes().to_vec()));
         }
     }
     let syn = packet_with("192.0.2.7", "192.0.2.1", IpProtocol::Tcp, &[0; 20]);
@@ -96,19 +96,19 @@ proptest! {
         let samples = samples();
         let _listener = host.listen("0.0.0.0:0".parse().unwrap(), 4).unwrap();
         for Damage { sample, flips, cut, to } in damaged {
-            let (kind, mut octets) = sample.get(&samples).clone();
-            for (at, octet) in flips {
-                *at.get_mut(&mut octets) ^= octet;
+            let (kind, mut bytes) = sample.get(&samples).clone();
+            for (at, byte) in flips {
+                *at.get_mut(&mut bytes) ^= byte;
             }
             if let Some(cut) = cut {
-                octets.truncate(cut.index(octets.len() + 1));
+                bytes.truncate(cut.index(bytes.len() + 1));
             }
-            wire.send(&frame::header(to, PEER, kind), &octets).unwrap();
-            wire.send_as_kernel(&frame::header(to, PEER, kind), &octets);
+            wire.send(&frame::header(to, PEER, kind), &bytes).unwrap();
+            wire.send_as_kernel(&frame::header(to, PEER, kind), &bytes);
         }
-        for (mut header, octets) in random {
+        for (mut header, bytes) in random {
             header[..6].copy_from_slice(&OWN);
-            wire.send(&header, &octets).unwrap();
+            wire.send(&header, &bytes).unwrap();
         }
         introduce(&wire, "192.0.2.2");
         send(&wire, EtherType::Ipv4, &ping_v4(b"alive"));

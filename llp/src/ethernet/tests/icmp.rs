@@ -26,18 +26,18 @@ fn a_ping_over_ipv6_is_answered() {
         "2001:db8::2".parse().unwrap(),
         "2001:db8::1".parse().unwrap(),
     );
-    let mut octets = vec![0; echo.buffer_len()];
-    let mut icmp = Icmpv6Packet::new_unchecked(&mut octets[..]);
+    let mut bytes = vec![0; echo.buffer_len()];
+    let mut icmp = Icmpv6Packet::new_unchecked(&mut bytes[..]);
     echo.emit(
         &source,
         &destination,
         &mut icmp,
         &ChecksumCapabilities::default(),
     );
-    let request = packet_with("2001:db8::2", "2001:db8::1", IpProtocol::Icmpv6, &octets);
+    let request = packet_with("2001:db8::2", "2001:db8::1", IpProtocol::Icmpv6, &bytes);
     send(&wire, EtherType::Ipv6, &request);
-    let data = next(&wire, |_, octets| {
-        let ip = Ipv6Packet::new_checked(octets).ok()?;
+    let data = next(&wire, |_, bytes| {
+        let ip = Ipv6Packet::new_checked(bytes).ok()?;
         let icmp = Icmpv6Packet::new_checked(ip.payload()).ok()?;
         let caps = ChecksumCapabilities::default();
         match Icmpv6Repr::parse(&ip.src_addr(), &ip.dst_addr(), &icmp, &caps).ok()? {
@@ -56,12 +56,12 @@ pub(super) fn about_v4(quoted: &[u8], reason: Icmpv4DstUnreachable, mtu: u16) ->
         header: Ipv4Repr::parse(&ip, &ChecksumCapabilities::default()).unwrap(),
         data: &ip.payload()[..8],
     };
-    let mut octets = vec![0; message.buffer_len()];
-    let mut icmp = Icmpv4Packet::new_unchecked(&mut octets[..]);
+    let mut bytes = vec![0; message.buffer_len()];
+    let mut icmp = Icmpv4Packet::new_unchecked(&mut bytes[..]);
     message.emit(&mut icmp, &ChecksumCapabilities::default());
-    octets[6..8].copy_from_slice(&mtu.to_be_bytes());
-    Icmpv4Packet::new_unchecked(&mut octets[..]).fill_checksum();
-    packet_with("192.0.2.254", "192.0.2.1", IpProtocol::Icmp, &octets)
+    bytes[6..8].copy_from_slice(&mtu.to_be_bytes());
+    Icmpv4Packet::new_unchecked(&mut bytes[..]).fill_checksum();
+    packet_with("192.0.2.254", "192.0.2.1", IpProtocol::Icmp, &bytes)
 }
 
 #[test]
@@ -92,11 +92,11 @@ fn what_a_host_or_router_reports_ends_a_handshake() {
         header: Ipv6Repr::parse(&ip).unwrap(),
         data: ip.payload(),
     };
-    let mut octets = vec![0; message.buffer_len()];
-    let mut icmp = Icmpv6Packet::new_unchecked(&mut octets[..]);
+    let mut bytes = vec![0; message.buffer_len()];
+    let mut icmp = Icmpv6Packet::new_unchecked(&mut bytes[..]);
     let caps = ChecksumCapabilities::default();
     message.emit(&ip.dst_addr(), &ip.src_addr(), &mut icmp, &caps);
-    let report = packet_with("2001:db8::2", "2001:db8::1", IpProtocol::Icmpv6, &octets);
+    let report = packet_with("2001:db8::2", "2001:db8::1", IpProtocol::Icmpv6, &bytes);
     send(&wire, EtherType::Ipv6, &report);
     let addr = client.peer_addr();
     assert_eq!(failure(&mut *client), LlpError::Unreachable { addr });

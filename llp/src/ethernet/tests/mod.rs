@@ -90,7 +90,7 @@ fn next_after<T>(
         match wire.recv(&mut header, &mut packet).unwrap() {
             Received::Nothing => wait(),
             _ => {
-                if let Some(found) = pick(&header, packet.octets()) {
+                if let Some(found) = pick(&header, packet.bytes()) {
                     return found;
                 }
             }
@@ -119,12 +119,12 @@ fn introduce(wire: &MemoryWire, addr: &str) {
         to: None,
     };
     let header = arp::write_question(ask, Some(ip(addr)), PEER, &mut packet);
-    assert!(wire.send(&header, packet.octets()).unwrap());
-    next(wire, |header, octets| {
+    assert!(wire.send(&header, packet.bytes()).unwrap());
+    next(wire, |header, bytes| {
         let (to, _, kind) = frame::parse(header);
         let message = match kind? {
-            EtherType::Arp => arp::parse_arp(octets)?,
-            _ => arp::parse_ndp(octets)?,
+            EtherType::Arp => arp::parse_arp(bytes)?,
+            _ => arp::parse_ndp(bytes)?,
         };
         let answers = matches!(message.kind, Kind::Answer { .. });
         (to == PEER && answers && message.sender == Some((ip(own), OWN))).then_some(())
@@ -134,10 +134,10 @@ fn introduce(wire: &MemoryWire, addr: &str) {
 fn packet_with(source: &str, destination: &str, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
     let (source, destination): (IpAddress, IpAddress) = (ip(source).into(), ip(destination).into());
     let ip = IpRepr::new(source, destination, protocol, payload.len(), 64);
-    let mut octets = vec![0; ip.header_len() + payload.len()];
-    ip.emit(&mut octets[..], &ChecksumCapabilities::default());
-    octets[ip.header_len()..].copy_from_slice(payload);
-    octets
+    let mut bytes = vec![0; ip.header_len() + payload.len()];
+    ip.emit(&mut bytes[..], &ChecksumCapabilities::default());
+    bytes[ip.header_len()..].copy_from_slice(payload);
+    bytes
 }
 
 fn ping_v4(data: &[u8]) -> Vec<u8> {
@@ -146,16 +146,16 @@ fn ping_v4(data: &[u8]) -> Vec<u8> {
         seq_no: 9,
         data,
     };
-    let mut octets = vec![0; echo.buffer_len()];
-    let mut packet = Icmpv4Packet::new_unchecked(&mut octets[..]);
+    let mut bytes = vec![0; echo.buffer_len()];
+    let mut packet = Icmpv4Packet::new_unchecked(&mut bytes[..]);
     echo.emit(&mut packet, &ChecksumCapabilities::default());
-    packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Icmp, &octets)
+    packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Icmp, &bytes)
 }
 
 /// Returns the data of the next answer to a ping from 192.0.2.2.
 fn pong_v4(wire: &MemoryWire) -> Vec<u8> {
-    next(wire, |header, octets| {
-        let icmp = Ipv4Packet::new_checked(octets).ok()?;
+    next(wire, |header, bytes| {
+        let icmp = Ipv4Packet::new_checked(bytes).ok()?;
         let right = frame::parse(header) == (PEER, OWN, Some(EtherType::Ipv4));
         if !right || icmp.next_header() != IpProtocol::Icmp {
             return None;
@@ -176,8 +176,8 @@ fn pong_v4(wire: &MemoryWire) -> Vec<u8> {
 /// Starts a connection. Returns it and its SYN, as received at the raw end.
 fn syn(host: &EthernetNetwork, wire: &MemoryWire, to: &str) -> (Box<dyn Llp>, Vec<u8>) {
     let client = host.connect(None, to.parse().unwrap()).unwrap();
-    let syn = next(wire, |_, octets| {
-        Segment::parse(octets)?.syn.then(|| octets.to_vec())
+    let syn = next(wire, |_, bytes| {
+        Segment::parse(bytes)?.syn.then(|| bytes.to_vec())
     });
     (client, syn)
 }

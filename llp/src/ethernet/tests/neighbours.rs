@@ -9,8 +9,8 @@ fn our_addresses_are_probed_and_announced() {
     let mut announced = Vec::new();
     // The host has three addresses: 192.0.2.1, 2001:db8::1 and a link-local one.
     while probed.len() < 3 || announced.len() < 3 {
-        let message = next(&wire, |_, octets| {
-            arp::parse_arp(octets).or_else(|| arp::parse_ndp(octets))
+        let message = next(&wire, |_, bytes| {
+            arp::parse_arp(bytes).or_else(|| arp::parse_ndp(bytes))
         });
         match message.sender {
             None => probed.push(message.target),
@@ -60,15 +60,15 @@ fn a_reset_by_the_kernel_of_this_host_is_told_as_what_it_is() {
         timestamp: None,
         payload: &[],
     };
-    let mut octets = vec![0; reset.buffer_len()];
+    let mut bytes = vec![0; reset.buffer_len()];
     let (source, destination) = (ip("192.0.2.1").into(), ip("192.0.2.2").into());
     reset.emit(
-        &mut TcpPacket::new_unchecked(&mut octets[..]),
+        &mut TcpPacket::new_unchecked(&mut bytes[..]),
         &source,
         &destination,
         &ChecksumCapabilities::default(),
     );
-    let packet = packet_with("192.0.2.1", "192.0.2.2", IpProtocol::Tcp, &octets);
+    let packet = packet_with("192.0.2.1", "192.0.2.2", IpProtocol::Tcp, &bytes);
     let header = frame::header(PEER, OWN, EtherType::Ipv4);
     wire.send_as_kernel(&header, &packet);
     wire.send_as_kernel(&header, &packet);
@@ -107,7 +107,7 @@ fn a_flood_of_made_up_neighbours_pushes_out_none_that_we_talk_to() {
             number & 0xff | 0x100
         ));
         arp::write_question(ask, Some(made_up), [2, 9, 9, 9, 9, 9], &mut packet);
-        send(&wire, EtherType::Ipv6, packet.octets());
+        send(&wire, EtherType::Ipv6, packet.bytes());
         if number % 64 == 0 {
             // The answers are not needed, but must not fill the cable.
             while !matches!(
@@ -118,14 +118,14 @@ fn a_flood_of_made_up_neighbours_pushes_out_none_that_we_talk_to() {
     }
     send(&wire, EtherType::Ipv4, &ping_v4(b"two"));
     // The host must answer the ping without asking for the MAC address of 192.0.2.2.
-    let asked = next(&wire, |header, octets| {
-        let question = arp::parse_arp(octets).is_some_and(|message| {
+    let asked = next(&wire, |header, bytes| {
+        let question = arp::parse_arp(bytes).is_some_and(|message| {
             message.target == ip("192.0.2.2") && frame::parse(header).0 == BROADCAST
         });
         if question {
             return Some(true);
         }
-        octets.ends_with(b"two").then_some(false)
+        bytes.ends_with(b"two").then_some(false)
     });
     assert!(!asked);
     assert_eq!(host.counters().unsent, 0);

@@ -67,8 +67,8 @@ impl Cutting {
                 ip.set_total_len((end - at) as u16);
                 ip.fill_checksum();
             } else {
-                let octets = (end - at) as u16 - 40;
-                Ipv6Packet::new_unchecked(&mut part).set_payload_len(octets);
+                let bytes = (end - at) as u16 - 40;
+                Ipv6Packet::new_unchecked(&mut part).set_payload_len(bytes);
             }
             complete(&mut part, Sums::Partial { start, offset });
             assert!(part.len() <= self.wire.mtu(), "{} bytes", part.len());
@@ -156,29 +156,29 @@ fn connection(
     (client, server)
 }
 
-/// Transfers `octets` from one end to the other. `ends` are the ends of the FPDUs.
-fn transfer(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u64]) {
-    transfer_with(from, to, octets, ends, false);
+/// Transfers `bytes` from one end to the other. `ends` are the ends of the FPDUs.
+fn transfer(from: &mut dyn Llp, to: &mut dyn Llp, bytes: &[u8], ends: &[u64]) {
+    transfer_with(from, to, bytes, ends, false);
 }
 
-fn transfer_with(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u64], over: bool) {
+fn transfer_with(from: &mut dyn Llp, to: &mut dyn Llp, bytes: &[u8], ends: &[u64], over: bool) {
     let (mut sent, mut got) = (0, Vec::new());
     let mut buffer = vec![0; 100_000];
-    while got.len() < octets.len() {
+    while got.len() < bytes.len() {
         from.clear_readiness();
         from.drive();
         to.clear_readiness();
         to.drive();
         // A call without ends would permit cuts anywhere in bytes that were not sent yet. So there
         // is no further call after the last byte.
-        let more = if sent < octets.len() {
+        let more = if sent < bytes.len() {
             let rest = &ends[ends.partition_point(|end| *end <= sent as u64)..];
             let hints = match rest {
                 [] => SendHints::NONE,
                 rest if over => SendHints::new(sent as u64, rest).over_segments(),
                 rest => SendHints::new(sent as u64, rest),
             };
-            from.try_send(&[Piece::from(&octets[sent..])], hints)
+            from.try_send(&[Piece::from(&bytes[sent..])], hints)
                 .unwrap()
         } else {
             0
@@ -190,10 +190,10 @@ fn transfer_with(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u6
             _ => {}
         }
     }
-    assert!(got == octets, "other bytes arrived");
+    assert!(got == bytes, "other bytes arrived");
 }
 
-fn random_octets(count: usize) -> Vec<u8> {
+fn random_bytes(count: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(5);
     (0..count).map(|_| random.u8(..)).collect()
 }
@@ -221,9 +221,9 @@ proptest! {
         let emss = mtu - if v6 { 60 } else { 40 };
         prop_assert_eq!(sender.emss(), emss);
         prop_assert_eq!(seen.lock().mss, Some(emss as u16));
-        let octets = random_octets(400_000);
+        let bytes = random_bytes(400_000);
         // The first transfer is acknowledged before the next one begins, like an MPA request.
-        transfer(&mut *sender, &mut *receiver, &octets[..100], &[100]);
+        transfer(&mut *sender, &mut *receiver, &bytes[..100], &[100]);
         seen.lock().segments.clear();
         let sizes = sizes.iter().map(|size| if alike { emss & !3 } else { size * 4 }).cycle();
         let ends: Vec<u64> = sizes
@@ -231,20 +231,20 @@ proptest! {
             .take_while(|end| *end <= 400_000)
             .collect();
         let whole = *ends.last().unwrap() as usize;
-        transfer(&mut *sender, &mut *receiver, &octets[..whole], &ends);
+        transfer(&mut *sender, &mut *receiver, &bytes[..whole], &ends);
         {
             let seen = seen.lock();
             prop_assert!(seen.longest > 20_000 || !alike, "{}", seen.longest);
             let first = seen.segments[0].0;
-            for (seq, octets) in &seen.segments {
+            for (seq, bytes) in &seen.segments {
                 let at = u64::from(seq.wrapping_sub(first));
                 prop_assert!(at == 0 || ends.contains(&at), "{at} is within an FPDU");
-                prop_assert!(ends.contains(&(at + *octets as u64)), "{octets} at {at}");
+                prop_assert!(ends.contains(&(at + *bytes as u64)), "{bytes} at {at}");
             }
         }
         // Transfers without FPDUs, in both directions.
-        transfer(&mut *receiver, &mut *sender, &octets, &[]);
-        transfer(&mut *sender, &mut *receiver, &octets, &[]);
+        transfer(&mut *receiver, &mut *sender, &bytes, &[]);
+        transfer(&mut *sender, &mut *receiver, &bytes, &[]);
     }
 }
 
@@ -255,20 +255,20 @@ fn fpdus_that_may_go_over_segments_leave_in_full_bursts_and_others_segment_by_se
         let (host, peer, seen) = hosts(mtu);
         let mut listener = peer.listen("192.0.2.2:0".parse().unwrap(), 1).unwrap();
         let (mut sender, mut receiver) = connection(&host, &mut *listener);
-        let octets = random_octets(10 * FPDU);
+        let bytes = random_bytes(10 * FPDU);
         let ends: Vec<u64> = (1..=10).map(|number| (number * FPDU) as u64).collect();
-        transfer(&mut *sender, &mut *receiver, &octets[..100], &[100]);
+        transfer(&mut *sender, &mut *receiver, &bytes[..100], &[100]);
         {
             let mut seen = seen.lock();
             (seen.longest, seen.segments) = (0, Vec::new());
         }
-        transfer_with(&mut *sender, &mut *receiver, &octets, &ends, over);
+        transfer_with(&mut *sender, &mut *receiver, &bytes, &ends, over);
         let seen = seen.lock();
         let emss = mtu - 40;
-        assert!(seen.segments.iter().all(|(_, octets)| *octets <= emss));
+        assert!(seen.segments.iter().all(|(_, bytes)| *bytes <= emss));
         let longest = 40 + if over { 65_495 / emss * emss } else { emss };
         assert_eq!(seen.longest, longest, "MTU {mtu}");
-        let full = seen.segments.iter().filter(|(_, octets)| *octets == emss);
+        let full = seen.segments.iter().filter(|(_, bytes)| *bytes == emss);
         assert!(
             full.count() > 10 * FPDU / emss * 8 / 10,
             "{:?}",
@@ -299,13 +299,13 @@ fn a_segment_with_a_wrong_checksum_that_nobody_vouches_for_is_dropped() {
         timestamp: None,
         payload: &[],
     };
-    let mut octets = vec![0; reset.buffer_len()];
+    let mut bytes = vec![0; reset.buffer_len()];
     let (from, to) = (ip("192.0.2.2").into(), ip("192.0.2.1").into());
-    let mut tcp = TcpPacket::new_unchecked(&mut octets);
+    let mut tcp = TcpPacket::new_unchecked(&mut bytes);
     reset.emit(&mut tcp, &from, &to, &ChecksumCapabilities::default());
-    let right = packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Tcp, &octets);
-    octets[17] ^= 1;
-    let wrong = packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Tcp, &octets);
+    let right = packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Tcp, &bytes);
+    bytes[17] ^= 1;
+    let wrong = packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Tcp, &bytes);
     send(&far, EtherType::Ipv4, &wrong);
     while host.counters().malformed == 0 {
         std::thread::yield_now();

@@ -13,14 +13,14 @@ impl Clock for Frozen {
 }
 
 /// Drives both ends until all bytes are transferred. Waits only on their descriptors.
-fn transfer(client: &mut dyn Llp, server: &mut dyn Llp, octets: &[u8]) -> Vec<u8> {
+fn transfer(client: &mut dyn Llp, server: &mut dyn Llp, bytes: &[u8]) -> Vec<u8> {
     let (mut sent, mut got) = (0, Vec::new());
     let mut buffer = [0; 5000];
-    while got.len() < octets.len() {
+    while got.len() < bytes.len() {
         client.clear_readiness();
         client.drive();
         let taken = client
-            .try_send(&[Piece::from(&octets[sent..])], SendHints::NONE)
+            .try_send(&[Piece::from(&bytes[sent..])], SendHints::NONE)
             .unwrap();
         sent += taken;
         server.clear_readiness();
@@ -67,9 +67,9 @@ fn a_wire_that_is_always_full_loses_nothing() {
             }
             readable_one_of(client.fd(), listener.fd());
         }
-        let octets: Vec<u8> = (0..400_000u32).map(|n| (n % 251) as u8).collect();
-        let got = transfer(&mut *client, &mut *server.unwrap(), &octets);
-        assert!(got == octets);
+        let bytes: Vec<u8> = (0..400_000u32).map(|n| (n % 251) as u8).collect();
+        let got = transfer(&mut *client, &mut *server.unwrap(), &bytes);
+        assert!(got == bytes);
         assert_eq!((a.counters().unsent, b.counters().unsent), (0, 0));
     }
 }
@@ -176,17 +176,17 @@ fn bare_segment(syn: &Segment, control: TcpControl, ack: usize, window: u16) -> 
         timestamp: None,
         payload: &[],
     };
-    let mut octets = vec![0; tcp.buffer_len()];
+    let mut bytes = vec![0; tcp.buffer_len()];
     let (from, to) = (ip("192.0.2.2").into(), ip("192.0.2.1").into());
-    let mut packet = TcpPacket::new_unchecked(&mut octets);
+    let mut packet = TcpPacket::new_unchecked(&mut bytes);
     tcp.emit(&mut packet, &from, &to, &ChecksumCapabilities::default());
-    packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Tcp, &octets)
+    packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Tcp, &bytes)
 }
 
 /// Acknowledgements of unsent bytes are answered with the current position and have no other effect
 /// (RFC 9293 section 3.10.7.4).
 #[test]
-fn octets_that_never_left_cannot_be_acknowledged() {
+fn bytes_that_never_left_cannot_be_acknowledged() {
     let (host, far) = host_and_wire();
     introduce(&far, "192.0.2.2");
     let (mut client, syn) = syn(&host, &far, "192.0.2.2:7174");
@@ -204,9 +204,9 @@ fn octets_that_never_left_cannot_be_acknowledged() {
     while !client.connect_progress().unwrap() {
         drive(&mut *client);
     }
-    let octets = [7; 50];
+    let bytes = [7; 50];
     // The peer's window is closed, so the bytes are not sent.
-    let sent = client.try_send(&[Piece::from(&octets[..])], SendHints::NONE);
+    let sent = client.try_send(&[Piece::from(&bytes[..])], SendHints::NONE);
     assert_eq!(sent, Ok(50));
     say(TcpControl::None, 51, 1000);
     drive(&mut *client);
@@ -218,8 +218,8 @@ fn octets_that_never_left_cannot_be_acknowledged() {
             client.clear_readiness();
             client.drive();
         };
-        next_after(&far, wait, |_, octets| {
-            let segment = Segment::parse(octets)?;
+        next_after(&far, wait, |_, bytes| {
+            let segment = Segment::parse(bytes)?;
             // A window probe has one byte.
             ((segment.payload > 1) == with_data && !segment.syn).then_some(segment)
         })

@@ -20,8 +20,8 @@ fn open() -> Room {
 }
 
 /// Hands over the bytes of one call with ample room. Returns the lengths of the segments.
-fn segments(aligner: &mut Aligner, base: u64, octets: usize, ends: &[u64]) -> Vec<usize> {
-    let mut offer = Offer::new(octets, SendHints::new(base, ends));
+fn segments(aligner: &mut Aligner, base: u64, bytes: usize, ends: &[u64]) -> Vec<usize> {
+    let mut offer = Offer::new(bytes, SendHints::new(base, ends));
     let mut segments = Vec::new();
     loop {
         let next = aligner.next(&offer, &open(), Instant::ZERO);
@@ -117,30 +117,30 @@ fn half_of_the_largest_window_is_filled_at_once_and_less_after_a_while() {
 
 /// Hands over the bytes of one call in bursts of at most 350 bytes. Returns each burst's length and
 /// the length of its segments.
-fn bursts(octets: usize, ends: &[u64]) -> Vec<(usize, usize)> {
-    bursts_of(octets, SendHints::new(0, ends))
+fn bursts(bytes: usize, ends: &[u64]) -> Vec<(usize, usize)> {
+    bursts_of(bytes, SendHints::new(0, ends))
 }
 
-fn bursts_of(octets: usize, hints: SendHints<'_>) -> Vec<(usize, usize)> {
+fn bursts_of(bytes: usize, hints: SendHints<'_>) -> Vec<(usize, usize)> {
     let room = Room {
         burst: 350,
         ..open()
     };
-    let (mut aligner, mut offer) = (Aligner::default(), Offer::new(octets, hints));
+    let (mut aligner, mut offer) = (Aligner::default(), Offer::new(bytes, hints));
     let mut bursts = Vec::new();
     loop {
-        let (octets, each) = aligner.burst(&offer, &room, Instant::ZERO);
-        if octets == 0 {
+        let (bytes, each) = aligner.burst(&offer, &room, Instant::ZERO);
+        if bytes == 0 {
             return bursts;
         }
-        aligner.taken(&mut offer, octets);
-        bursts.push((octets, each));
+        aligner.taken(&mut offer, bytes);
+        bursts.push((bytes, each));
     }
 }
 
 #[test]
 fn a_burst_has_an_fpdu_at_every_cut() {
-    let every = |octets: u64, count: u64| (1..=count).map(|n| n * octets).collect::<Vec<_>>();
+    let every = |bytes: u64, count: u64| (1..=count).map(|n| n * bytes).collect::<Vec<_>>();
     // One FPDU in each segment, three in each segment, and a shorter segment at the end.
     assert_eq!(bursts(500, &every(100, 5)), [(300, 100), (200, 100)]);
     assert_eq!(bursts(480, &every(96, 5)), [(288, 96), (192, 96)]);
@@ -165,7 +165,7 @@ fn what_is_cut_within_an_fpdu_leaves_alone() {
 
 #[test]
 fn where_fpdus_may_go_over_segments_bursts_are_full_wherever_they_end() {
-    let over = |octets, ends| bursts_of(octets, SendHints::new(0, ends).over_segments());
+    let over = |bytes, ends| bursts_of(bytes, SendHints::new(0, ends).over_segments());
     // As many full segments as fit into a burst, then the rest.
     assert_eq!(over(350, &[250, 350]), [(350, 100)]);
     assert_eq!(
@@ -186,8 +186,8 @@ fn where_fpdus_may_go_over_segments_bursts_are_full_wherever_they_end() {
         &[60, 120, 140, 160, 260],
         &[40, 80, 100, 196, 204],
     ] {
-        let octets = *ends.last().unwrap() as usize;
-        assert_eq!(over(octets, ends), bursts(octets, ends));
+        let bytes = *ends.last().unwrap() as usize;
+        assert_eq!(over(bytes, ends), bursts(bytes, ends));
     }
 }
 
@@ -197,9 +197,9 @@ fn fpdus_over_segments_begin_and_end_with_segments_where_these_are_not_cut_later
     let mut offer = Offer::new(660, SendHints::new(0, &ends).over_segments());
     let mut segments = Vec::new();
     while segments.iter().sum::<usize>() < 660 {
-        let (octets, _) = aligner.burst(&offer, &open(), Instant::ZERO);
-        aligner.taken(&mut offer, octets);
-        segments.push(octets);
+        let (bytes, _) = aligner.burst(&offer, &open(), Instant::ZERO);
+        aligner.taken(&mut offer, bytes);
+        segments.push(bytes);
     }
     assert_eq!(segments, [95, 100, 100, 55, 10, 100, 100, 100]);
 }
@@ -207,7 +207,7 @@ fn fpdus_over_segments_begin_and_end_with_segments_where_these_are_not_cut_later
 #[test]
 fn a_burst_over_segments_waits_for_an_acknowledgement_rather_than_to_be_short() {
     let offer = Offer::new(400, SendHints::new(0, &[400]).over_segments());
-    for (in_flight, window, octets) in [
+    for (in_flight, window, bytes) in [
         (0, 150, 100),
         (100, 250, 100),
         (200, 350, 0),
@@ -218,20 +218,20 @@ fn a_burst_over_segments_waits_for_an_acknowledgement_rather_than_to_be_short() 
             ..room(in_flight, window)
         };
         let next = Aligner::default().burst(&offer, &room, Instant::ZERO);
-        assert_eq!(next.0, octets, "{in_flight} of {window}");
+        assert_eq!(next.0, bytes, "{in_flight} of {window}");
     }
 }
 
 #[test]
 fn a_burst_is_no_longer_than_the_window() {
     let offer = Offer::new(300, SendHints::new(0, &[100, 200, 300]));
-    for (window, octets) in [(99, 0), (199, 100), (299, 200), (300, 300)] {
+    for (window, bytes) in [(99, 0), (199, 100), (299, 200), (300, 300)] {
         let room = Room {
             burst: 350,
             ..room(1, window + 1)
         };
         let next = Aligner::default().burst(&offer, &room, Instant::ZERO);
-        assert_eq!(next.0, octets, "{window}");
+        assert_eq!(next.0, bytes, "{window}");
     }
 }
 
@@ -241,21 +241,21 @@ proptest::proptest! {
         fpdus in proptest::collection::vec(proptest::prelude::prop_oneof![1u64..=100, proptest::prelude::Just(100), proptest::prelude::Just(40)], 1..40),
     ) {
         let ends: Vec<u64> = fpdus.iter().scan(0, |at, fpdu| { *at += fpdu; Some(*at) }).collect();
-        let octets = *ends.last().unwrap();
+        let bytes = *ends.last().unwrap();
         let mut cuts = Vec::new();
         let mut at = 0;
-        for (burst, each) in bursts(octets as usize, &ends) {
+        for (burst, each) in bursts(bytes as usize, &ends) {
             for part in (0..burst).step_by(each) {
                 cuts.push(at + part as u64);
             }
             at += burst as u64;
         }
-        proptest::prop_assert_eq!(at, octets);
+        proptest::prop_assert_eq!(at, bytes);
         for cut in &cuts[1..] {
             proptest::prop_assert!(ends.contains(cut), "{} is no end of {:?}", cut, ends);
         }
         // The number of segments on the wire is the same as without bursts.
-        let alone = segments(&mut Aligner::default(), 0, octets as usize, &ends);
+        let alone = segments(&mut Aligner::default(), 0, bytes as usize, &ends);
         proptest::prop_assert_eq!(cuts.len(), alone.len());
     }
 }

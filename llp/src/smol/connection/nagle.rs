@@ -92,7 +92,7 @@ impl SmolConnection {
     pub(super) fn egress(&mut self, now: Instant) -> PollResult {
         if self.nagle.as_ref().is_some_and(|nagle| nagle.on) {
             let unsent = self.unsent();
-            if unsent > 0 && unsent <= self.full_octets() && !self.device.hold_back_if_full() {
+            if unsent > 0 && unsent <= self.full_bytes() && !self.device.hold_back_if_full() {
                 return self.poll_segment(unsent, false, now);
             }
         }
@@ -108,7 +108,7 @@ impl SmolConnection {
             return false;
         }
         let unsent = self.unsent();
-        let shorter = unsent > 0 && unsent < self.full_octets();
+        let shorter = unsent > 0 && unsent < self.full_bytes();
         if !shorter || self.device.hold_back_if_full() {
             return false;
         }
@@ -116,22 +116,22 @@ impl SmolConnection {
         self.unsent() < unsent
     }
 
-    /// Lets smoltcp send the segment of `octets` bytes that was just handed over.
-    pub(super) fn push_new(&mut self, octets: usize, now: Instant) {
-        let in_flight = self.socket().send_queue() > octets;
-        let exact = self.nagle.is_some() && in_flight && octets < self.full_octets();
-        self.poll_segment(octets, exact, now);
+    /// Lets smoltcp send the segment of `bytes` bytes that was just handed over.
+    pub(super) fn push_new(&mut self, bytes: usize, now: Instant) {
+        let in_flight = self.socket().send_queue() > bytes;
+        let exact = self.nagle.is_some() && in_flight && bytes < self.full_bytes();
+        self.poll_segment(bytes, exact, now);
     }
 
-    /// Lets smoltcp make a segment of `octets` bytes. smoltcp makes two packets if the bytes wrap
+    /// Lets smoltcp make a segment of `bytes` bytes. smoltcp makes two packets if the bytes wrap
     /// around the end of its ring buffer; the device joins them.
-    fn poll_segment(&mut self, octets: usize, exact: bool, now: Instant) -> PollResult {
-        let full = exact.then_some(octets);
-        self.device.expect_segment(octets);
+    fn poll_segment(&mut self, bytes: usize, exact: bool, now: Instant) -> PollResult {
+        let full = exact.then_some(bytes);
+        self.device.expect_segment(bytes);
         let sent = self.poll_interface(full, now);
         let nagle = self.nagle.as_ref().map(|nagle| nagle.on);
         // With a congestion window, the cut packet may belong to a retransmission.
-        if self.device.has_partial_segment() && (nagle.is_none() || self.unsent() < octets) {
+        if self.device.has_partial_segment() && (nagle.is_none() || self.unsent() < bytes) {
             self.socket_mut().set_nagle_enabled(false);
             self.poll_interface(full, now);
             self.socket_mut().set_nagle_enabled(nagle == Some(true));
@@ -143,8 +143,8 @@ impl SmolConnection {
     /// Lets smoltcp send one packet: by the regular interface, or by one whose full segments have
     /// `full` bytes.
     fn poll_interface(&mut self, full: Option<usize>, now: Instant) -> PollResult {
-        if let Some(octets) = full {
-            self.make_exact(octets, now);
+        if let Some(bytes) = full {
+            self.make_exact(bytes, now);
         }
         let queued = self.socket().send_queue();
         self.device.before_egress(self.handed, queued);
@@ -159,20 +159,20 @@ impl SmolConnection {
         sent
     }
 
-    /// Creates the interface whose full segments have `octets` bytes, unless the present one does.
+    /// Creates the interface whose full segments have `bytes` bytes, unless the present one does.
     /// It can be replaced at any time, because it has no lasting state except its address.
-    fn make_exact(&mut self, octets: usize, now: Instant) {
+    fn make_exact(&mut self, bytes: usize, now: Instant) {
         let Some(nagle) = &mut self.nagle else {
             return;
         };
-        if nagle.exact.as_ref().is_some_and(|(has, _)| *has == octets) {
+        if nagle.exact.as_ref().is_some_and(|(has, _)| *has == bytes) {
             return;
         }
         let header = super::sending::headers(self.key.local.ip());
-        let mtu = mem::replace(&mut self.device.mtu, header + octets);
+        let mtu = mem::replace(&mut self.device.mtu, header + bytes);
         let interface = new_interface(&mut self.device, self.key.local.ip(), now, 0);
         self.device.mtu = mtu;
-        nagle.exact = Some((octets, interface));
+        nagle.exact = Some((bytes, interface));
     }
 
     /// Detects that TCP's timer has fired: bytes were sent again, and not because of a repeated

@@ -323,7 +323,7 @@ impl SmolConnection {
         if !self.stack.settings.early_recovery {
             return;
         }
-        let (stream, segment) = (self.stream(), self.segment_octets());
+        let (stream, segment) = (self.stream(), self.segment_bytes());
         if self.recovery.arrived(stream, segment, now) && self.may_recover() {
             self.replay_last_ack(now);
         }
@@ -350,7 +350,7 @@ impl SmolConnection {
             self.device.request_ack(&self.key, self.handed, queued);
             return;
         }
-        let (stream, segment) = (self.stream(), self.segment_octets());
+        let (stream, segment) = (self.stream(), self.segment_bytes());
         let delay = self.stack.settings.peer_ack_delay;
         if self
             .recovery
@@ -383,7 +383,7 @@ impl SmolConnection {
             return None;
         }
         let delay = self.stack.settings.peer_ack_delay;
-        let probe = (self.recovery).probe_at(self.stream(), self.segment_octets(), delay);
+        let probe = (self.recovery).probe_at(self.stream(), self.segment_bytes(), delay);
         // The time of smoltcp's timer is included, because recovery has to notice that it fired.
         let timer = self.recovery.since.map(|since| since + TIMER.into());
         probe.into_iter().chain(timer).min()

@@ -32,7 +32,7 @@ impl SmolConnection {
     /// Number of stream bytes that a segment may carry now. smoltcp does not report it, so it is
     /// computed: the MTU of the path less the headers, but no more than the peer's MSS
     /// (5044-5.1-02).
-    pub(super) fn segment_octets(&self) -> usize {
+    pub(super) fn segment_bytes(&self) -> usize {
         let ours = self.mtu() - headers(self.key.local.ip());
         // As in smoltcp, an MSS of 0 counts as none. No option takes room in a data segment:
         // timestamps are off, and SACK blocks are sent only in pure acknowledgements.
@@ -46,8 +46,8 @@ impl SmolConnection {
 
     /// Number of bytes in smoltcp's largest segment. On a link that cuts bursts, this may be
     /// several segments on the wire.
-    pub(super) fn full_octets(&self) -> usize {
-        let wire = self.segment_octets();
+    pub(super) fn full_bytes(&self) -> usize {
+        let wire = self.segment_bytes();
         if !self.stack.settings.bursts {
             return wire;
         }
@@ -69,7 +69,7 @@ impl SmolConnection {
         if self.stack.settings.bursts {
             // The limit has to hold for retransmissions too, which may be sent before new bytes are
             // handed over.
-            self.device.limit_cut(self.segment_octets());
+            self.device.limit_cut(self.segment_bytes());
             return;
         }
         let mtu = self.mtu();
@@ -119,7 +119,7 @@ impl SmolConnection {
     /// Returns true if the send buffer should first drain until it has room for half a burst, so
     /// that bursts do not become short.
     fn waits_for_room(&self) -> bool {
-        let half = self.full_octets() / 2;
+        let half = self.full_bytes() / 2;
         let socket = self.socket();
         let queued = socket.send_queue();
         self.stack.settings.bursts && queued >= half && socket.send_capacity() - queued < half
@@ -129,7 +129,7 @@ impl SmolConnection {
     pub(super) fn send_run(&mut self, pieces: &[Piece<'_>], now: Instant) -> usize {
         let (mut position, mut taken) = ((0, 0), 0);
         self.set_segment_mode(false);
-        self.device.set_cut(self.segment_octets(), 0);
+        self.device.set_cut(self.segment_bytes(), 0);
         loop {
             let count = if self.waits_for_room() {
                 0
@@ -155,8 +155,8 @@ impl SmolConnection {
     ) -> usize {
         let offered = pieces.iter().map(Piece::len).sum();
         let mut offer = Offer::new(offered, hints);
-        let emss = self.segment_octets();
-        let burst = self.full_octets().max(emss);
+        let emss = self.segment_bytes();
+        let burst = self.full_bytes().max(emss);
         let (mut position, mut taken) = ((0, 0), 0);
         while taken < offered {
             let (segment, each) = match self.room(emss, burst) {
@@ -190,10 +190,10 @@ impl SmolConnection {
     }
 
     /// Lets smoltcp send the segment that was just handed over.
-    fn send_one(&mut self, octets: usize, now: Instant) {
+    fn send_one(&mut self, bytes: usize, now: Instant) {
         let before = self.socket().state();
         self.set_segment_mode(true);
-        self.push_new(octets, now);
+        self.push_new(bytes, now);
         self.keepalive_state.sent(now);
         self.observe(before, Cause::Timer, now);
     }

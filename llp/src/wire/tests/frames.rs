@@ -96,7 +96,7 @@ pub(super) fn next(wire: &dyn Wire, packet: &mut Packet) -> Result<Option<Frame>
         Received::Nothing => None,
         received => Some(Frame {
             header,
-            packet: packet.octets().to_vec(),
+            packet: packet.bytes().to_vec(),
             received,
         }),
     })
@@ -149,10 +149,10 @@ pub(super) fn answer_arp(wire: &dyn Wire) -> [u8; 6] {
             target_hardware_addr: source_hardware_addr,
             target_protocol_addr: KERNEL,
         };
-        let mut octets = vec![0; answer.buffer_len()];
-        answer.emit(&mut ArpPacket::new_unchecked(&mut octets));
+        let mut bytes = vec![0; answer.buffer_len()];
+        answer.emit(&mut ArpPacket::new_unchecked(&mut bytes));
         let header = header(source_hardware_addr.0, wire.mac(), ARP);
-        assert!(wire.send(&header, &octets).unwrap());
+        assert!(wire.send(&header, &bytes).unwrap());
         Some(source_hardware_addr.0)
     })
 }
@@ -166,11 +166,11 @@ pub(super) fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: IpProtocol, payload: 
         payload_len: payload.len(),
         hop_limit: 64,
     };
-    let mut octets = vec![0; ip.buffer_len() + payload.len()];
-    let mut packet = Ipv4Packet::new_unchecked(&mut octets);
+    let mut bytes = vec![0; ip.buffer_len() + payload.len()];
+    let mut packet = Ipv4Packet::new_unchecked(&mut bytes);
     ip.emit(&mut packet, &ChecksumCapabilities::default());
     packet.payload_mut().copy_from_slice(payload);
-    octets
+    bytes
 }
 
 /// Makes a UDP datagram in an IPv4 packet.
@@ -179,14 +179,14 @@ pub(super) fn udp(from: Ipv4Addr, to: Ipv4Addr, port: u16, payload: &[u8]) -> Ve
         src_port: 6000,
         dst_port: port,
     };
-    let mut octets = vec![0; repr.header_len() + payload.len()];
+    let mut bytes = vec![0; repr.header_len() + payload.len()];
     repr.emit(
-        &mut UdpPacket::new_unchecked(&mut octets),
+        &mut UdpPacket::new_unchecked(&mut bytes),
         &IpAddress::Ipv4(from),
         &IpAddress::Ipv4(to),
         payload.len(),
         |room| room.copy_from_slice(payload),
         &ChecksumCapabilities::default(),
     );
-    ipv4(from, to, IpProtocol::Udp, &octets)
+    ipv4(from, to, IpProtocol::Udp, &bytes)
 }

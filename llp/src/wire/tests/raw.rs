@@ -71,9 +71,9 @@ in_namespace! {
         assert_eq!((port, data.as_slice()), (6000, &b"to us"[..]));
         let packet = udp(US, KERNEL, 5000, b"to the kernel");
         assert!(wire.send(&header(kernel, wire.mac(), IPV4), &packet).unwrap());
-        let mut octets = [0; 100];
-        let len = socket.recv(&mut octets).unwrap();
-        assert_eq!(&octets[..len], b"to the kernel");
+        let mut bytes = [0; 100];
+        let len = socket.recv(&mut bytes).unwrap();
+        assert_eq!(&bytes[..len], b"to the kernel");
     }
 
     fn frames_of_segmentation_offload_come_whole_and_with_a_checksum() {
@@ -98,14 +98,14 @@ in_namespace! {
             timestamp: None::<TcpTimestampRepr>,
             payload: &[],
         };
-        let mut octets = vec![0; answer.buffer_len()];
+        let mut bytes = vec![0; answer.buffer_len()];
         answer.emit(
-            &mut TcpPacket::new_unchecked(&mut octets),
+            &mut TcpPacket::new_unchecked(&mut bytes),
             &US.into(),
             &KERNEL.into(),
             &ChecksumCapabilities::default(),
         );
-        let packet = ipv4(US, KERNEL, IpProtocol::Tcp, &octets);
+        let packet = ipv4(US, KERNEL, IpProtocol::Tcp, &bytes);
         assert!(wire.send(&header(kernel, wire.mac(), IPV4), &packet).unwrap());
         let mut stream = connecting.join().unwrap();
         let sent: Vec<u8> = (0..14_600).map(|at| (at % 251) as u8).collect();

@@ -51,9 +51,9 @@ in_namespace! {
 
         let packet = udp(US, KERNEL, 5000, b"to the kernel");
         assert!(wire.send(&header(kernel, wire.mac(), IPV4), &packet).unwrap());
-        let mut octets = [0; 100];
-        let (len, from) = socket.recv_from(&mut octets).unwrap();
-        assert_eq!((&octets[..len], from.ip()), (&b"to the kernel"[..], IpAddr::V4(US)));
+        let mut bytes = [0; 100];
+        let (len, from) = socket.recv_from(&mut bytes).unwrap();
+        assert_eq!((&bytes[..len], from.ip()), (&b"to the kernel"[..], IpAddr::V4(US)));
     }
 
     fn a_created_device_is_up_has_the_mtu_asked_for_and_goes_away_with_the_wire() {
@@ -164,9 +164,9 @@ in_namespace! {
         }
         ip("link set uw0 up");
         assert!(wire.send(&header, &udp(US, KERNEL, 5000, b"arrives")).unwrap());
-        let mut octets = [0; 100];
-        let len = socket.recv(&mut octets).unwrap();
-        assert_eq!(&octets[..len], b"arrives");
+        let mut bytes = [0; 100];
+        let len = socket.recv(&mut bytes).unwrap();
+        assert_eq!(&bytes[..len], b"arrives");
     }
 
     fn an_interface_that_stays_down_is_an_error_that_says_what_to_do() {

@@ -5,7 +5,7 @@ use super::*;
 /// Returns one error for each variant and each wording of its message.
 fn all() -> Vec<StartupError> {
     let not_mpa = |first: &[u8], peer| StartupError::NotMpa {
-        first: FirstOctets::of(first, &[]),
+        first: FirstBytes::of(first, &[]),
         peer,
     };
     let closed = |reset, received, enhanced, peer| StartupError::Closed {
@@ -121,8 +121,8 @@ fn every_config_error_has_its_words() {
 }
 
 #[test]
-fn first_octets_keep_24() {
-    let first = FirstOctets::of(b"abc", &[b'd'; 40]);
+fn first_bytes_keep_24() {
+    let first = FirstBytes::of(b"abc", &[b'd'; 40]);
     assert_eq!(first.as_slice(), b"abcddddddddddddddddddddd");
-    assert_eq!(FirstOctets::of(&[], &[]).as_slice(), b"");
+    assert_eq!(FirstBytes::of(&[], &[]).as_slice(), b"");
 }

@@ -19,8 +19,8 @@ fn plain_request() -> StartupFrame {
 
 #[test]
 fn a_request_of_revision_1_is_laid_out_as_figure_8_of_rfc_5044() {
-    let octets = plain_request().emit().unwrap();
-    assert_eq!(octets, b"MPA ID Req Frame\x40\x01\x00\x02hi");
+    let bytes = plain_request().emit().unwrap();
+    assert_eq!(bytes, b"MPA ID Req Frame\x40\x01\x00\x02hi");
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn enhanced_data_is_laid_out_as_rfc_6581_section_9() {
 
 #[test]
 fn flags_b_c_and_d_mean_nothing_without_a() {
-    let octets = b"MPA ID Req Frame\x10\x02\x00\x04\x40\x01\xC0\x02";
-    let Ok(Parsed::Frame(frame, 24)) = StartupFrame::parse(FrameKind::Request, octets) else {
+    let bytes = b"MPA ID Req Frame\x10\x02\x00\x04\x40\x01\xC0\x02";
+    let Ok(Parsed::Frame(frame, 24)) = StartupFrame::parse(FrameKind::Request, bytes) else {
         panic!("not a frame");
     };
     let expected = Enhanced {
@@ -81,32 +81,32 @@ fn flags_b_c_and_d_mean_nothing_without_a() {
 
 #[test]
 fn reserved_bits_are_ignored_and_s_is_one_of_them_in_revision_1() {
-    let octets = b"MPA ID Req Frame\x5F\x01\x00\x02hi";
+    let bytes = b"MPA ID Req Frame\x5F\x01\x00\x02hi";
     assert_eq!(
-        StartupFrame::parse(FrameKind::Request, octets),
+        StartupFrame::parse(FrameKind::Request, bytes),
         Ok(Parsed::Frame(plain_request(), 22))
     );
 }
 
 #[test]
-fn need_counts_from_the_first_octet() {
-    let octets = plain_request().emit().unwrap();
-    for len in 0..octets.len() {
+fn need_counts_from_the_first_byte() {
+    let bytes = plain_request().emit().unwrap();
+    for len in 0..bytes.len() {
         let need = if len < 20 { 20 } else { 22 };
-        let parsed = StartupFrame::parse(FrameKind::Request, &octets[..len]);
+        let parsed = StartupFrame::parse(FrameKind::Request, &bytes[..len]);
         assert_eq!(parsed, Ok(Parsed::Need(need)));
     }
 }
 
 #[test]
-fn private_data_ends_at_512_octets() {
+fn private_data_ends_at_512_bytes() {
     let head = |len: u16, flags: u8| {
-        let mut octets = b"MPA ID Req Frame".to_vec();
-        octets.extend_from_slice(&[flags, 2]);
-        octets.extend_from_slice(&len.to_be_bytes());
-        octets
+        let mut bytes = b"MPA ID Req Frame".to_vec();
+        bytes.extend_from_slice(&[flags, 2]);
+        bytes.extend_from_slice(&len.to_be_bytes());
+        bytes
     };
-    let parse = |octets: &[u8]| StartupFrame::parse(FrameKind::Request, octets);
+    let parse = |bytes: &[u8]| StartupFrame::parse(FrameKind::Request, bytes);
     assert_eq!(parse(&head(512, 0)), Ok(Parsed::Need(532)));
     assert_eq!(
         parse(&head(513, 0)),
@@ -126,14 +126,14 @@ fn private_data_ends_at_512_octets() {
 }
 
 #[test]
-fn a_wrong_key_shows_with_its_first_wrong_octet() {
+fn a_wrong_key_shows_with_its_first_wrong_byte() {
     let key = b"MPA ID Req Frame";
     for at in 0..16 {
-        let mut octets = *key;
-        octets[at] = b'#';
-        assert!(StartupFrame::parse(FrameKind::Request, &octets[..at]).is_ok());
-        let error = StartupFrame::parse(FrameKind::Request, &octets[..=at]);
-        let first = FirstOctets::of(&octets[..=at], &[]);
+        let mut bytes = *key;
+        bytes[at] = b'#';
+        assert!(StartupFrame::parse(FrameKind::Request, &bytes[..at]).is_ok());
+        let error = StartupFrame::parse(FrameKind::Request, &bytes[..=at]);
+        let first = FirstBytes::of(&bytes[..=at], &[]);
         assert_eq!(
             error,
             Err(StartupError::NotMpa {
@@ -269,18 +269,18 @@ proptest! {
 
     #[test]
     fn what_was_emitted_parses_to_the_same(frame in frames(), more in 0..9usize) {
-        let mut octets = frame.emit().unwrap();
-        let len = octets.len();
-        octets.resize(len + more, 0xFD);
-        let parsed = StartupFrame::parse(frame.kind, &octets);
+        let mut bytes = frame.emit().unwrap();
+        let len = bytes.len();
+        bytes.resize(len + more, 0xFD);
+        let parsed = StartupFrame::parse(frame.kind, &bytes);
         prop_assert_eq!(parsed, Ok(Parsed::Frame(frame, len)));
     }
 
     #[test]
-    fn random_octets_behind_the_key_never_panic(tail in proptest::collection::vec(any::<u8>(), 0..RANDOM)) {
-        let mut octets = REQUEST_KEY.to_vec();
-        octets.extend_from_slice(&tail);
-        let _ = StartupFrame::parse(FrameKind::Request, &octets);
+    fn random_bytes_behind_the_key_never_panic(tail in proptest::collection::vec(any::<u8>(), 0..RANDOM)) {
+        let mut bytes = REQUEST_KEY.to_vec();
+        bytes.extend_from_slice(&tail);
+        let _ = StartupFrame::parse(FrameKind::Request, &bytes);
         let _ = StartupFrame::parse(FrameKind::Request, &tail);
     }
 }

@@ -3,7 +3,7 @@ use alloc::vec;
 use core::fmt::Write;
 
 use super::*;
-use crate::startup::error::FirstOctets;
+use crate::startup::error::FirstBytes;
 
 fn config() -> InitiatorConfig {
     InitiatorConfig {
@@ -40,9 +40,9 @@ fn client_server(ird: u16, ord: u16) -> Option<Enhanced> {
 
 fn outcome_of(config: InitiatorConfig, reply: &StartupFrame) -> Outcome {
     let mut initiator = Initiator::new(config).unwrap();
-    let octets = reply.emit().unwrap();
-    match initiator.receive(&octets) {
-        Ok((taken, Some(outcome))) if taken == octets.len() => outcome,
+    let bytes = reply.emit().unwrap();
+    match initiator.receive(&bytes) {
+        Ok((taken, Some(outcome))) if taken == bytes.len() => outcome,
         other => panic!("{other:?}"),
     }
 }
@@ -361,17 +361,15 @@ fn an_accepting_reply_is_enhanced_exactly_if_the_request_was() {
 
 #[test]
 fn the_first_fpdu_behind_the_reply_stays_with_the_caller() {
-    let octets = reply(2, client_server(8, 8)).emit().unwrap();
+    let bytes = reply(2, client_server(8, 8)).emit().unwrap();
     let mut initiator = Initiator::new(config()).unwrap();
-    for octet in &octets[..octets.len() - 1] {
+    for byte in &bytes[..bytes.len() - 1] {
         assert_eq!(
-            initiator.receive(core::slice::from_ref(octet)),
+            initiator.receive(core::slice::from_ref(byte)),
             Ok((1, None))
         );
     }
-    let (taken, outcome) = initiator
-        .receive(&[octets[octets.len() - 1], 0, 42])
-        .unwrap();
+    let (taken, outcome) = initiator.receive(&[bytes[bytes.len() - 1], 0, 42]).unwrap();
     assert_eq!(taken, 1);
     assert!(matches!(outcome, Some(Outcome::Accepted(_))));
     assert_eq!(initiator.receive(&[0, 42]), Ok((0, None)));
@@ -381,7 +379,7 @@ fn the_first_fpdu_behind_the_reply_stays_with_the_caller() {
 fn another_protocol_is_quoted() {
     let mut initiator = Initiator::new(config()).unwrap();
     let answer = b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n";
-    let first = FirstOctets::of(&answer[..24], &[]);
+    let first = FirstBytes::of(&answer[..24], &[]);
     let error = StartupError::NotMpa {
         first,
         peer: Role::Responder,
@@ -412,16 +410,16 @@ fn two_initiators_find_out() {
 #[test]
 fn unknown_revisions_are_refused_before_anything_else_in_the_frame() {
     for revision in [0, 3, 255] {
-        let mut octets = b"MPA ID Rep Frame\x00".to_vec();
-        octets.extend_from_slice(&[revision, 0xFF, 0xFF]);
+        let mut bytes = b"MPA ID Rep Frame\x00".to_vec();
+        bytes.extend_from_slice(&[revision, 0xFF, 0xFF]);
         let mut initiator = Initiator::new(config()).unwrap();
         let error = StartupError::UnsupportedRevision {
             revision,
             highest: 2,
         };
-        assert_eq!(initiator.receive(&octets), Err(error));
+        assert_eq!(initiator.receive(&bytes), Err(error));
         let mut initiator = Initiator::new(config()).unwrap();
-        assert_eq!(initiator.receive(&octets[..18]), Err(error));
+        assert_eq!(initiator.receive(&bytes[..18]), Err(error));
     }
 }
 
@@ -453,9 +451,9 @@ fn only_a_wordless_close_on_an_enhanced_request_invites_a_retry() {
 #[test]
 fn a_close_after_the_reply_is_not_a_failed_startup() {
     let mut initiator = Initiator::new(config()).unwrap();
-    let octets = reply(2, client_server(8, 8)).emit().unwrap();
-    let _ = initiator.receive(&octets).unwrap();
-    let received = octets.len();
+    let bytes = reply(2, client_server(8, 8)).emit().unwrap();
+    let _ = initiator.receive(&bytes).unwrap();
+    let received = bytes.len();
     let peer = Role::Responder;
     let error = StartupError::Closed {
         reset: false,

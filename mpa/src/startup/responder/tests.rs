@@ -48,16 +48,16 @@ fn peer_to_peer(kinds: RtrKinds, ird: u16, ord: u16) -> Option<Enhanced> {
 
 fn asked(config: ResponderConfig, request: &StartupFrame) -> Responder {
     let mut responder = Responder::new(config).unwrap();
-    let octets = request.emit().unwrap();
-    let (taken, got) = responder.receive(&octets).unwrap();
-    assert_eq!(taken, octets.len());
+    let bytes = request.emit().unwrap();
+    let (taken, got) = responder.receive(&bytes).unwrap();
+    assert_eq!(taken, bytes.len());
     assert!(got.is_some());
     responder
 }
 
-fn parsed(octets: &[u8]) -> StartupFrame {
-    match StartupFrame::parse(FrameKind::Reply, octets) {
-        Ok(Parsed::Frame(frame, len)) if len == octets.len() => frame,
+fn parsed(bytes: &[u8]) -> StartupFrame {
+    match StartupFrame::parse(FrameKind::Reply, bytes) {
+        Ok(Parsed::Frame(frame, len)) if len == bytes.len() => frame,
         other => panic!("{other:?}"),
     }
 }
@@ -123,8 +123,8 @@ fn a_request_is_shown_to_the_ulp() {
     let mut responder = Responder::new(config()).unwrap();
     let mut frame = request(2, peer_to_peer(RtrKinds::ALL, 4, 5));
     (frame.markers, frame.rejected) = (true, true); // R is ignored
-    let mut octets = frame.emit().unwrap();
-    octets.push(b'?');
+    let mut bytes = frame.emit().unwrap();
+    bytes.push(b'?');
     let shown = Request {
         revision: Revision::Two,
         enhanced: frame.enhanced,
@@ -133,8 +133,8 @@ fn a_request_is_shown_to_the_ulp() {
         private_data: b"question".to_vec(),
     };
     assert_eq!(
-        responder.receive(&octets),
-        Ok((octets.len() - 1, Some(shown)))
+        responder.receive(&bytes),
+        Ok((bytes.len() - 1, Some(shown)))
     );
     assert_eq!(responder.receive(b"?"), Ok((0, None)));
 }
@@ -374,12 +374,12 @@ fn a_responder_of_revision_1_refuses_revision_2() {
         ..config()
     };
     let mut responder = Responder::new(old).unwrap();
-    let octets = request(2, client_server(1, 1)).emit().unwrap();
+    let bytes = request(2, client_server(1, 1)).emit().unwrap();
     let error = StartupError::UnsupportedRevision {
         revision: 2,
         highest: 1,
     };
-    assert_eq!(responder.receive(&octets), Err(error));
+    assert_eq!(responder.receive(&bytes), Err(error));
     assert!(asked(old, &request(1, None)).reject(b"", None).is_ok());
 }
 
@@ -423,9 +423,9 @@ fn bad_requests_close_and_name_what_came() {
             StartupError::EnhancedDataMissing { len: 3 },
         ),
     ];
-    for (octets, error) in cases {
+    for (bytes, error) in cases {
         let mut responder = Responder::new(config()).unwrap();
-        assert_eq!(responder.receive(octets), Err(error));
+        assert_eq!(responder.receive(bytes), Err(error));
         assert_eq!(responder.receive(b""), Err(error));
     }
     let mut responder = Responder::new(config()).unwrap();
@@ -541,16 +541,16 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_octet_in_a_frame_never_panics(
+    fn a_changed_byte_in_a_frame_never_panics(
         initiator in initiators(), at: prop::sample::Index, to: u8,
         sizes in proptest::collection::vec(1..40usize, 1..5),
     ) {
         let initiator = Initiator::new(initiator).unwrap();
-        let mut octets = initiator.request().to_vec();
-        let at = at.index(octets.len());
-        octets[at] = to;
+        let mut bytes = initiator.request().to_vec();
+        let at = at.index(bytes.len());
+        bytes[at] = to;
         let mut responder = Responder::new(config()).unwrap();
-        for piece in chunked(&octets, &sizes) {
+        for piece in chunked(&bytes, &sizes) {
             if responder.receive(piece).is_err() {
                 break;
             }

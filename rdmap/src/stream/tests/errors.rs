@@ -11,21 +11,21 @@ use uwarp_ddp::DdpError;
 
 /// Builds an untagged ULPDU.
 fn untagged(control: u8, ulp: u8, qn: u32, msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
-    let mut octets = vec![control, ulp];
+    let mut bytes = vec![control, ulp];
     for field in [0, qn, msn, mo] {
-        octets.extend(field.to_be_bytes());
+        bytes.extend(field.to_be_bytes());
     }
-    octets.extend(payload);
-    octets
+    bytes.extend(payload);
+    bytes
 }
 
 /// Builds a tagged ULPDU.
 fn tagged(control: u8, ulp: u8, stag: STag, to: u64, payload: &[u8]) -> Vec<u8> {
-    let mut octets = vec![control, ulp];
-    octets.extend(stag.0.to_be_bytes());
-    octets.extend(to.to_be_bytes());
-    octets.extend(payload);
-    octets
+    let mut bytes = vec![control, ulp];
+    bytes.extend(stag.0.to_be_bytes());
+    bytes.extend(to.to_be_bytes());
+    bytes.extend(payload);
+    bytes
 }
 
 /// Builds a Read Request for the given source.
@@ -41,9 +41,9 @@ fn request(msn: u32, source_stag: STag, source_to: u64, len: u32) -> Vec<u8> {
 
 /// Builds a Send with Invalidate.
 fn invalidate(stag: STag) -> Vec<u8> {
-    let mut octets = untagged(0x41, 0x44, 0, 1, 0, &[1]);
-    octets[2..6].copy_from_slice(&stag.0.to_be_bytes());
-    octets
+    let mut bytes = untagged(0x41, 0x44, 0, 1, 0, &[1]);
+    bytes[2..6].copy_from_slice(&stag.0.to_be_bytes());
+    bytes
 }
 
 /// Segments from the peer, of which the last one is wrong. `reads`: this side has a Read of 100
@@ -313,16 +313,16 @@ fn immediate_cases() -> Vec<Case> {
 
 fn atomic_cases() -> Vec<Case> {
     let whole = atomic(1, ATOMIC, 5000);
-    let changed = |at: usize, octet| {
+    let changed = |at: usize, byte| {
         let mut ulpdu = whole.clone();
-        ulpdu[at] = octet;
+        ulpdu[at] = byte;
         vec![ulpdu]
     };
     let mut long = whole.clone();
     long.push(0);
-    let response = |name, outstanding, msn, octets: &[u8]| Case {
+    let response = |name, outstanding, msn, bytes: &[u8]| Case {
         atomics: outstanding,
-        ..case(name, vec![untagged(0x41, 0x4B, 3, msn, 0, octets)])
+        ..case(name, vec![untagged(0x41, 0x4B, 3, msn, 0, bytes)])
     };
     // The correct Response: Request Identifier 1, the first one, and the value 5.
     let right = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5];
@@ -445,7 +445,7 @@ fn every_wrong_segment_has_its_terminate() {
         let bit = |present: bool, letter| if present { letter } else { '-' };
         let (m, d, r) = (
             bit(terminate.segment_len().is_some(), 'M'),
-            bit(terminate.ddp_octets().is_some(), 'D'),
+            bit(terminate.ddp_bytes().is_some(), 'D'),
             bit(terminate.rdma_header().is_some(), 'R'),
         );
         let reason = terminate.reason().to_string();
@@ -453,8 +453,8 @@ fn every_wrong_segment_has_its_terminate() {
         assert_eq!(error.blame(), Blame::Peer);
         // The message carries the header as it was received.
         let wrong = case.ulpdus.last().unwrap();
-        if let Some(octets) = terminate.ddp_octets() {
-            assert_eq!(octets, &wrong[..octets.len()]);
+        if let Some(bytes) = terminate.ddp_bytes() {
+            assert_eq!(bytes, &wrong[..bytes.len()]);
             assert_eq!(terminate.segment_len().map(usize::from), Some(wrong.len()));
         }
         if let Some(header) = terminate.rdma_header() {
@@ -494,7 +494,7 @@ fn local_and_llp_errors_carry_no_headers_even_if_a_segment_is_given() {
     for error in errors {
         let terminate = Stream::terminate_for(&error, Some((&ulpdu, ulpdu.len()))).unwrap();
         assert_eq!(
-            (terminate.segment_len(), terminate.ddp_octets()),
+            (terminate.segment_len(), terminate.ddp_bytes()),
             (None, None)
         );
         assert_eq!(terminate.rdma_header(), None); // 5040-4.8-i01, 5040-4.8-i04

@@ -28,7 +28,7 @@ fn round_trip(ours: &mut Stream, theirs: &mut Stream, op: AtomicOp, original: u6
 }
 
 #[test]
-fn immediate_data_has_its_control_octets_and_is_numbered_with_the_sends() {
+fn immediate_data_has_its_control_bytes_and_is_numbered_with_the_sends() {
     let mut stream = stream();
     let _send = stream.begin_send(SendKind::default(), 0);
     for (msn, solicited, control) in [(2, false, 0x48), (3, true, 0x49)] {
@@ -71,8 +71,8 @@ fn an_atomic_operation_goes_out_on_queue_1_and_comes_back_on_queue_3() {
         swap_mask: 4,
     };
     for msn in 1..=3 {
-        let octets = round_trip(&mut ours, &mut theirs, op, 0x0102_0304_0506_0708);
-        let (request, response) = octets.split_at(70);
+        let bytes = round_trip(&mut ours, &mut theirs, op, 0x0102_0304_0506_0708);
+        let (request, response) = bytes.split_at(70);
         assert_eq!(request[..2], [0x41, 0x4A]);
         assert_eq!(
             request[6..18],
@@ -154,7 +154,7 @@ fn an_atomic_whose_memory_has_gone_is_told_with_its_ddp_header_alone() {
     let error = StreamError::Atomic(AtomicFault::Tagged(TaggedFault::InvalidSTag));
     let terminate = Terminate::for_atomic(&error, &job);
     assert_eq!(terminate.reason(), error.terminate_code().unwrap());
-    assert_eq!(terminate.ddp_octets(), Some(&request[..18])); // 7306-8.1-02
+    assert_eq!(terminate.ddp_bytes(), Some(&request[..18])); // 7306-8.1-02
     assert_eq!(terminate.segment_len(), Some(70));
     assert_eq!(terminate.rdma_header(), None);
     assert!(terminate.is_about_request() && !terminate.is_about_read_request());
@@ -169,6 +169,6 @@ fn local_errors_carry_no_headers_of_an_atomic_request() {
     );
     let error = StreamError::Ddp(DdpError::LocalCatastrophic);
     let terminate = Stream::terminate_for(&error, Some((&request, request.len()))).unwrap();
-    assert_eq!(terminate.ddp_octets(), None); // 7306-8.1-01
+    assert_eq!(terminate.ddp_bytes(), None); // 7306-8.1-01
     assert_eq!(terminate.rdma_header(), None);
 }

@@ -70,7 +70,7 @@ struct Current {
 /// A message that took a receive.
 #[derive(PartialEq, Eq, Debug)]
 struct Delivered {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     solicited: bool,
     invalidated: Option<STag>,
     immediate: bool,
@@ -94,10 +94,10 @@ struct Side {
 
 impl Side {
     fn new(fill: u8, ird: u16, ord: u16, todo: Vec<Op>) -> Self {
-        let region = |stag, octets, remote_write, remote_atomic| Region {
+        let region = |stag, bytes, remote_write, remote_atomic| Region {
             stag,
             base: 7,
-            octets,
+            bytes,
             remote_write,
             remote_read: !remote_write,
             remote_atomic,
@@ -130,7 +130,7 @@ impl Side {
         }
     }
 
-    fn octets(&mut self, len: usize) -> Vec<u8> {
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
         self.fill = self.fill.wrapping_add(17);
         (0..len)
             .map(|index| (index as u8).wrapping_mul(3) ^ self.fill)
@@ -142,12 +142,12 @@ impl Side {
             Job::Read(job) => {
                 let request = *job.header();
                 let at = (request.source_to.0 as usize).saturating_sub(7);
-                let payload = self.memory.regions[1].octets[at..at + request.len as usize].to_vec();
+                let payload = self.memory.regions[1].bytes[at..at + request.len as usize].to_vec();
                 (self.stream.begin_read_response(job), payload)
             }
             Job::Atomic(job) => {
                 let (_, at) = self.memory.check_atomic(job.stag(), job.to().0).unwrap();
-                let word = self.memory.regions[2].octets[at..]
+                let word = self.memory.regions[2].bytes[at..]
                     .first_chunk_mut()
                     .unwrap();
                 let original = u64::from_ne_bytes(*word);
@@ -181,10 +181,10 @@ impl Side {
                 invalidate,
                 len,
             } => {
-                let payload = self.octets(len);
+                let payload = self.bytes(len);
                 let invalidate = invalidate.then_some(TARGET);
                 model.sent.push(Delivered {
-                    octets: payload.clone(),
+                    bytes: payload.clone(),
                     solicited,
                     invalidated: invalidate,
                     immediate: false,
@@ -196,7 +196,7 @@ impl Side {
                 (self.stream.begin_send(kind, len as u32), payload)
             }
             Op::Write { at, len } => {
-                let payload = self.octets(len);
+                let payload = self.bytes(len);
                 model.written[at..at + len].copy_from_slice(&payload);
                 let to = TaggedOffset(7 + at as u64);
                 (self.stream.begin_write(TARGET, to, len as u32), payload)
@@ -215,7 +215,7 @@ impl Side {
             }
             Op::Immediate { data, solicited } => {
                 model.sent.push(Delivered {
-                    octets: data.to_vec(),
+                    bytes: data.to_vec(),
                     solicited,
                     invalidated: None,
                     immediate: true,
@@ -288,9 +288,9 @@ impl Side {
                     invalidated,
                 }) = delivered
                 {
-                    let octets = self.receive[..len as usize].to_vec();
+                    let bytes = self.receive[..len as usize].to_vec();
                     self.delivered.push(Delivered {
-                        octets,
+                        bytes,
                         solicited,
                         invalidated,
                         immediate: false,
@@ -300,7 +300,7 @@ impl Side {
             }
             Inbound::ReadRequest | Inbound::AtomicRequest => {}
             Inbound::Immediate { data, solicited } => self.delivered.push(Delivered {
-                octets: data.to_vec(),
+                bytes: data.to_vec(),
                 solicited,
                 invalidated: None,
                 immediate: true,
@@ -338,7 +338,7 @@ struct Model {
 fn model_of(peer: &Side) -> Model {
     Model {
         written: vec![0; SIZE],
-        source: peer.memory.regions[1].octets.clone(),
+        source: peer.memory.regions[1].bytes.clone(),
         words: [u64::from_ne_bytes([peer.fill; 8]); 4],
         sent: vec![],
     }
@@ -390,10 +390,10 @@ proptest! {
             let (ours, theirs, model) = (&sides[side], &sides[side ^ 1], &models[side]);
             prop_assert!(ours.todo.is_empty() && ours.sinks.is_empty() && ours.originals.is_empty());
             let words: Vec<u8> = model.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            prop_assert_eq!(&theirs.memory.regions[2].octets, &words);
+            prop_assert_eq!(&theirs.memory.regions[2].bytes, &words);
             prop_assert_eq!(ours.stream.requests_outstanding(), 0);
             prop_assert!(ours.stream.ord_available());
-            prop_assert_eq!(&theirs.memory.regions[0].octets, &model.written);
+            prop_assert_eq!(&theirs.memory.regions[0].bytes, &model.written);
             prop_assert_eq!(&theirs.delivered, &model.sent);
             prop_assert_eq!(ours.stream.state(), StreamState::Operational);
         }

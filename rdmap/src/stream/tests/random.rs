@@ -91,7 +91,7 @@ fn inside(memory: &ModelMemory, inbound: &Inbound<Place>, ulpdu_len: usize) {
                     payload_at,
                     len,
                     at + len as usize,
-                    memory.regions[region].octets.len(),
+                    memory.regions[region].bytes.len(),
                 )
             }
             None => (payload_at, len, len as usize, 0),
@@ -127,7 +127,7 @@ fn the_conversation_is_valid() {
 
 proptest! {
     #[test]
-    fn a_changed_octet_is_harmless_or_an_error(
+    fn a_changed_byte_is_harmless_or_an_error(
         mulpdu in 128usize..800,
         which in any::<prop::sample::Index>(),
         at in 0usize..48,
@@ -169,9 +169,9 @@ proptest! {
         if seal {
             // Sets valid versions, so that the later checks are reached.
             for ulpdu in &mut ulpdus {
-                for (octet, keep, set) in [(0, 0xFC, 0x01), (1, 0x37, 0x40)] {
-                    if let Some(octet) = ulpdu.get_mut(octet) {
-                        *octet = *octet & keep | set;
+                for (byte, keep, set) in [(0, 0xFC, 0x01), (1, 0x37, 0x40)] {
+                    if let Some(byte) = ulpdu.get_mut(byte) {
+                        *byte = *byte & keep | set;
                     }
                 }
             }

@@ -41,13 +41,13 @@ const SIW: [(&str, [u8; 3], Option<Opcode>); 28] = [
 /// Returns a Terminate Header as siw sends it: with the payload length, and the headers of the
 /// segment.
 fn siw([kind, code, present]: [u8; 3], about: Option<Opcode>) -> Vec<u8> {
-    let mut octets = vec![kind, code, present, 0];
+    let mut bytes = vec![kind, code, present, 0];
     let Some(opcode) = about else {
-        return octets;
+        return bytes;
     };
-    octets.extend([0, 4]);
+    bytes.extend([0, 4]);
     match opcode.queue() {
-        None => octets.extend(&tagged()[..TAGGED_HEADER]),
+        None => bytes.extend(&tagged()[..TAGGED_HEADER]),
         Some(qn) => {
             let control = crate::opcode::control(opcode);
             let request = request();
@@ -57,21 +57,21 @@ fn siw([kind, code, present]: [u8; 3], about: Option<Opcode>) -> Vec<u8> {
             } else {
                 UNTAGGED_HEADER
             };
-            octets.extend(&whole[..end]);
+            bytes.extend(&whole[..end]);
         }
     }
     if opcode == Opcode::ReadResponse {
-        octets[7] = crate::opcode::control(opcode);
+        bytes[7] = crate::opcode::control(opcode);
     }
-    octets
+    bytes
 }
 
 #[test]
 fn every_terminate_of_siw_is_read_and_explained_with_its_profile() {
     let mut table = String::new();
     for (cause, wire, about) in SIW {
-        let octets = siw(wire, about);
-        let message = Terminate::parse_from(Peer::Siw, &octets).unwrap();
+        let bytes = siw(wire, about);
+        let message = Terminate::parse_from(Peer::Siw, &bytes).unwrap();
         assert_eq!(message.read_as(), Peer::Siw, "{cause}");
         assert_eq!(message.opcode(), about, "{cause}");
         let [kind, code, present] = wire;
@@ -88,9 +88,9 @@ fn every_terminate_of_siw_is_read_and_explained_with_its_profile() {
 fn siw_is_recognized_without_a_profile_except_for_four_bare_codes() {
     let mut unrecognized = Vec::new();
     for (cause, wire, about) in SIW {
-        let octets = siw(wire, about);
-        let told = Terminate::parse_from(Peer::Siw, &octets).unwrap();
-        let message = Terminate::parse(&octets).unwrap();
+        let bytes = siw(wire, about);
+        let told = Terminate::parse_from(Peer::Siw, &bytes).unwrap();
+        let message = Terminate::parse(&bytes).unwrap();
         if message.read_as() == Peer::Siw {
             assert_eq!(message, told, "{cause}");
         } else if message.reason() != told.reason() {
@@ -289,28 +289,28 @@ fn what_this_side_sends_is_read_back_with_either_profile() {
 
 #[test]
 fn a_message_of_siw_is_passed_on_in_the_layout_of_the_rfc() {
-    let octets = siw([0x21, 0x02, 0x03], Some(Opcode::Send));
-    let message = Terminate::parse(&octets).unwrap();
+    let bytes = siw([0x21, 0x02, 0x03], Some(Opcode::Send));
+    let message = Terminate::parse(&bytes).unwrap();
     let mut out = [0; MAX_TERMINATE_HEADER];
     let len = message.emit(&mut out);
     assert_eq!(&out[..3], [0x12, 0x02, 0xC0]);
-    assert_eq!(&out[4..len], &octets[4..]);
+    assert_eq!(&out[4..len], &bytes[4..]);
 }
 
 #[test]
 fn reserved_bits_alone_do_not_make_it_siws() {
     // 5040-4.8-08: the lengths do not match siw's layout, so the reserved bits are ignored.
-    for octets in [
+    for bytes in [
         &[0x10, 0x01, 0x07, 0][..],
         &[0x21, 0x02, 0x03, 0, 0, 4],
         &[0x12, 0x02, 0x03, 0],
         &[0x02, 0x02, 0x00, 1],
     ] {
-        let message = Terminate::parse(octets).unwrap();
-        assert_eq!(message.read_as(), Peer::Rfc, "{octets:02x?}");
+        let message = Terminate::parse(bytes).unwrap();
+        assert_eq!(message.read_as(), Peer::Rfc, "{bytes:02x?}");
         assert_eq!(
             message.reason(),
-            TerminateCode::new(octets[0] >> 4, octets[0] & 0x0F, octets[1])
+            TerminateCode::new(bytes[0] >> 4, bytes[0] & 0x0F, bytes[1])
         );
     }
 }
@@ -318,9 +318,9 @@ fn reserved_bits_alone_do_not_make_it_siws() {
 #[test]
 fn headers_cut_short_are_left_out_with_the_profile_of_siw() {
     for (_, wire, about) in SIW {
-        let octets = siw(wire, about);
-        for len in 0..octets.len() {
-            let message = Terminate::parse_from(Peer::Siw, &octets[..len]);
+        let bytes = siw(wire, about);
+        for len in 0..bytes.len() {
+            let message = Terminate::parse_from(Peer::Siw, &bytes[..len]);
             match message {
                 None => assert!(len < 4),
                 Some(message) => {
@@ -345,12 +345,12 @@ fn captured_from_siw() {
     ];
     let mut table = String::new();
     for hex in captured {
-        let octets: Vec<u8> = (0..hex.len())
+        let bytes: Vec<u8> = (0..hex.len())
             .step_by(2)
             .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
             .collect();
         for peer in [Peer::Rfc, Peer::Siw] {
-            let message = Terminate::parse_from(peer, &octets[UNTAGGED_HEADER..]).unwrap();
+            let message = Terminate::parse_from(peer, &bytes[UNTAGGED_HEADER..]).unwrap();
             let _ = writeln!(table, "{peer}: {message}");
         }
     }

@@ -26,7 +26,7 @@ fn memory() -> Vec<LocalProblem> {
         SlotFault::OutOfBounds { .. } => [
             SlotFault::OutOfBounds { addr: 0x1f00, len: 512, base: 0x1000, size: 4096 }
         ],
-        SlotFault::NoOctets => [SlotFault::NoOctets],
+        SlotFault::NoBytes => [SlotFault::NoBytes],
         SlotFault::Register(_) => [SlotFault::Register(RegisterError::NeedsLocalWrite { access })],
         SlotFault::NotValid { .. } => [SlotFault::NotValid { stag }],
         SlotFault::Type1 { .. } => [SlotFault::Type1 { stag }],
@@ -42,7 +42,7 @@ fn memory() -> Vec<LocalProblem> {
                 | SlotFault::NoRegion { .. }
                 | SlotFault::NoBindRight { .. }
                 | SlotFault::Rights { .. }
-                | SlotFault::NoOctets
+                | SlotFault::NoBytes
                 | SlotFault::OutOfBounds { .. } => LocalVerb::Bind,
                 SlotFault::NoFastRegion { .. }
                 | SlotFault::StillValid { .. }

@@ -54,9 +54,8 @@ fn terminates_about_a_work_request_in_words() {
                 _ => 64,
             },
         };
-        let told = |octets: &[u8; 2]| {
-            let terminate =
-                Terminate::parse_from(Peer::Rfc, &[octets[0], octets[1], 0, 0]).unwrap();
+        let told = |bytes: &[u8; 2]| {
+            let terminate = Terminate::parse_from(Peer::Rfc, &[bytes[0], bytes[1], 0, 0]).unwrap();
             Cause::from_terminate(TerminateReport::about(&terminate, asked))
         };
         codes.iter().map(told).collect()

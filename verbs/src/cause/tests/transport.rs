@@ -57,7 +57,7 @@ pub(super) fn startup() -> Vec<StartupError> {
             StartupError::EnhancedMismatch { reply_enhanced: true },
             StartupError::EnhancedMismatch { reply_enhanced: false },
         ],
-        StartupError::TrailingOctets { .. } => [StartupError::TrailingOctets { count: 4 }],
+        StartupError::TrailingBytes { .. } => [StartupError::TrailingBytes { count: 4 }],
         StartupError::RtrMissing => [StartupError::RtrMissing],
         StartupError::NoPlace { .. } => [
             StartupError::NoPlace { limit: 8, of_peer: true },

@@ -89,13 +89,13 @@ pub enum PostErrorKind {
     NoAtomics,
     /// The sink of an atomic operation is not one element of 8 bytes.
     #[error(
-        "the sink of an atomic operation is one element of 8 bytes, for what the peer's memory held before; got {elements} element(s) of {octets} bytes"
+        "the sink of an atomic operation is one element of 8 bytes, for what the peer's memory held before; got {elements} element(s) of {bytes} bytes"
     )]
     AtomicSink {
         /// Number of elements given.
         elements: usize,
         /// Sum of their lengths in bytes.
-        octets: u64,
+        bytes: u64,
     },
     /// Immediate Data on a request that cannot have any.
     #[error(

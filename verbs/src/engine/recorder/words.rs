@@ -22,8 +22,8 @@ pub(super) fn frame(f: &mut Formatter<'_>, frame: &RecordedFrame, peer: Peer) ->
     }
 }
 
-fn hex(f: &mut Formatter<'_>, octets: &[u8]) -> Result {
-    octets.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+fn hex(f: &mut Formatter<'_>, bytes: &[u8]) -> Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
 /// Writes flags, revision, the data of RFC 6581, and the length of the private data.
@@ -38,8 +38,8 @@ fn startup(f: &mut Formatter<'_>, head: &[u8]) -> Result {
         Some((name, *fixed, rest))
     });
     let Some((name, [flags, revision, high, low], rest)) = known else {
-        let octets = head.escape_ascii();
-        return write!(f, "no MPA startup frame, but \"{octets}\"");
+        let bytes = head.escape_ascii();
+        return write!(f, "no MPA startup frame, but \"{bytes}\"");
     };
     f.write_str(name)?;
     if flags & 0x20 != 0 {
@@ -88,8 +88,8 @@ fn ulpdu(f: &mut Formatter<'_>, head: &[u8], len: u32, peer: Peer) -> Result {
 }
 
 fn payload(f: &mut Formatter<'_>, len: u32, header_len: usize, last: bool) -> Result {
-    let octets = (len as usize).saturating_sub(header_len);
-    write!(f, " {octets} bytes{}", if last { ", Last" } else { "" })
+    let bytes = (len as usize).saturating_sub(header_len);
+    write!(f, " {bytes} bytes{}", if last { ", Last" } else { "" })
 }
 
 fn name(f: &mut Formatter<'_>, control: u8) -> Result {

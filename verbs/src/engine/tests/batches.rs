@@ -25,9 +25,9 @@ fn post_writes(client: &mut End, to: u64, rkey: u32, count: u64) {
 fn next_batch(client: &mut End, pool: &BufferPool) -> u64 {
     client.conn.tx.borrow_staging(pool);
     client.conn.fill();
-    let octets = client.conn.tx.framed_to() - client.conn.tx.taken_to();
-    client.conn.taken(octets as usize);
-    octets
+    let bytes = client.conn.tx.framed_to() - client.conn.tx.taken_to();
+    client.conn.taken(bytes as usize);
+    bytes
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn response_batches(reads: u64, len: usize) -> [u64; 4] {
         let read = SendWr::read(wr_id, &sges, RemoteBuffer::at(0, source.stag().0));
         client.conn.post_send(&read).unwrap();
     }
-    server.deliver(&client.octets(), &pool);
+    server.deliver(&client.bytes(), &pool);
     [0; 4].map(|_| next_batch(&mut server, &pool))
 }
 
@@ -133,8 +133,8 @@ fn the_llp_is_told_when_a_single_answer_is_awaited() {
         .conn
         .post_send(&SendWr::write(0, &near, RemoteBuffer::at(to, rkey)))
         .unwrap();
-    server.deliver(&client.octets(), &pool);
-    let mut asked_by_the_peer = server.octets();
+    server.deliver(&client.bytes(), &pool);
+    let mut asked_by_the_peer = server.bytes();
     let _memory = Arc::clone(&client.memory);
     let (mut driven, line) = over_line(client, usize::MAX);
     let mut post = |wr: SendWr<'_>| {

@@ -37,7 +37,7 @@ fn sent(settings: &Settings, kind: Kind, most: usize) -> Result<Sent, Box<(End, 
     // A responder that has validated no FPDU may not send a Terminate.
     let first = SendWr::write(0, &[], RemoteBuffer::at(0, 0));
     client.conn.post_send(&first.unsignaled()).unwrap();
-    server.deliver(&client.octets(), &pool);
+    server.deliver(&client.bytes(), &pool);
     let (source, from) = region(&client.memory, |_| 0);
     let target = Arc::new(Buffer::zeroed(LEN).unwrap());
     let spec = RegionSpec {
@@ -80,7 +80,7 @@ fn sent(settings: &Settings, kind: Kind, most: usize) -> Result<Sent, Box<(End, 
             server.deliver(&bytes, &pool);
         }
         if server.conn.state != QpState::Rts {
-            let terminate = server.octets();
+            let terminate = server.bytes();
             client.deliver(&terminate, &pool);
             return Err(Box::new((client, server)));
         }

@@ -11,7 +11,7 @@ use crate::RemoteBuffer;
 /// Length of a message.
 #[derive(Clone, Copy, Debug)]
 enum Size {
-    Octets(u32),
+    Bytes(u32),
     /// Capacity of a number of full segments, and a few bytes more or less.
     Segments(u32, i32),
 }
@@ -63,8 +63,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
     let size = prop_oneof![
-        3 => (0u32..=PAGE as u32).prop_map(Size::Octets),
-        2 => Just(Size::Octets(0)),
+        3 => (0u32..=PAGE as u32).prop_map(Size::Bytes),
+        2 => Just(Size::Bytes(0)),
         4 => (1u32..5, -1i32..=1).prop_map(|(full, more)| Size::Segments(full, more)),
     ];
     let kind = prop_oneof![
@@ -156,7 +156,7 @@ impl Side {
         };
         let room = (stream.mulpdu - header) as u32;
         let len = match size {
-            Size::Octets(octets) => octets,
+            Size::Bytes(bytes) => bytes,
             Size::Segments(full, more) => (full * room).saturating_add_signed(more),
         }
         .min(PAGE as u32);
@@ -226,10 +226,10 @@ impl Side {
             Step::Take(limit) => self.take(limit, other),
             Step::Arrive(limit) => {
                 let to = self.sent.len().min(self.arrived + limit);
-                let octets = self.sent[self.arrived..to].to_vec();
+                let bytes = self.sent[self.arrived..to].to_vec();
                 self.arrived = to;
-                if other.end.conn.wants_octets() {
-                    other.end.deliver(&octets, pool);
+                if other.end.conn.wants_bytes() {
+                    other.end.deliver(&bytes, pool);
                 }
             }
             Step::Revoke => {
@@ -244,9 +244,9 @@ impl Side {
             }
             Step::Garbage => {
                 let (came, between) = segments(&other.sent[..other.arrived], other.markers);
-                if self.end.conn.wants_octets() && between && !came.is_empty() {
-                    let octets = [&[0, 14][..], &[0xFF; 18]].concat();
-                    self.end.deliver(&octets, pool);
+                if self.end.conn.wants_bytes() && between && !came.is_empty() {
+                    let bytes = [&[0, 14][..], &[0xFF; 18]].concat();
+                    self.end.deliver(&bytes, pool);
                 }
             }
         }
@@ -257,7 +257,7 @@ impl Side {
     fn check(&self) -> Vec<Segment> {
         let (segments, whole) = segments(&self.sent, self.markers);
         // Bytes that the LLP had not taken when the connection was given up are missing.
-        assert!(whole || !self.end.conn.wants_octets());
+        assert!(whole || !self.end.conn.wants_bytes());
         if whole && let Err(broken) = check_segments(&segments) {
             let open = broken.contains("no last segment");
             assert!(open && self.end.conn.end.is_some(), "{broken}");
@@ -277,10 +277,10 @@ fn sides(settings: &[Settings; 2], peer_to_peer: bool) -> (Side, Side, BufferPoo
     assert!(client.conn.start_initiator(config, true).unwrap());
     client.conn.emss = 536;
     client.conn.tcp_connected();
-    let request = client.octets();
+    let request = client.bytes();
     assert_eq!(startup(&request).len, request.len());
     let mut server = accept(&settings[1], &Memory::new(), &request);
-    let reply = server.octets();
+    let reply = server.bytes();
     let frame = startup(&reply);
     check_startup(&frame);
     assert!(
@@ -408,7 +408,7 @@ fn full_segments_and_empty_elements_make_no_empty_segment() {
             let mut script = vec![(true, Step::Emss(emss)), (false, Step::Emss(emss))];
             let mut posted = 0;
             for kind in kinds {
-                for size in [Size::Octets(0), Size::Octets(1)]
+                for size in [Size::Bytes(0), Size::Bytes(1)]
                     .into_iter()
                     .chain((1..4).map(|full| Size::Segments(full, 0)))
                 {

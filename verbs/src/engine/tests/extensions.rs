@@ -34,8 +34,8 @@ fn sink(client: &End, nth: u64) -> [Sge; 1] {
     }]
 }
 
-fn opcodes(octets: &[u8]) -> Vec<u8> {
-    let (sent, whole) = segments(octets, false);
+fn opcodes(bytes: &[u8]) -> Vec<u8> {
+    let (sent, whole) = segments(bytes, false);
     assert!(whole);
     sent.iter()
         .map(|segment: &Segment| segment.opcode)
@@ -65,17 +65,17 @@ fn immediate_data_follows_its_write_before_anything_else() {
             .conn
             .post_send(&SendWr::send_inline(9, b"first FPDU"))
             .unwrap();
-        server.deliver(&client.octets(), &pool);
+        server.deliver(&client.bytes(), &pool);
         server
             .conn
             .post_send(&SendWr::read(5, &into, RemoteBuffer::at(addr, rkey)))
             .unwrap();
-        server.octets()
+        server.bytes()
     };
     let wr = SendWr::write_with_immediate(1, &source, RemoteBuffer::at(open, rkey), *b"imm data");
     client.conn.post_send(&wr).unwrap();
     client.deliver(&answer, &pool);
-    let sent = client.octets();
+    let sent = client.bytes();
     let order = opcodes(&sent);
     let last_write = order.iter().rposition(|opcode| *opcode == WRITE).unwrap();
     assert_eq!(order[last_write + 1], IMMEDIATE, "{order:?}");
@@ -116,14 +116,14 @@ fn atomics_are_carried_out_in_their_turn_and_answered_with_what_was_there() {
         let wr = SendWr::fetch_add(nth, &sges, RemoteBuffer::at(to, rkey), 10);
         client.conn.post_send(&wr).unwrap();
     }
-    let requests = client.octets();
+    let requests = client.bytes();
     assert_eq!(opcodes(&requests), [ATOMIC_REQUEST; 4]);
     server.deliver(&requests, &pool);
     // 7306-5.4-02, 7306-5.2.1-08: delivered, but not executed yet.
     let mut word = [0; 8];
     region.read_at(0, &mut word).unwrap();
     assert_eq!(u64::from_ne_bytes(word), 0);
-    let answers = server.octets();
+    let answers = server.bytes();
     assert_eq!(opcodes(&answers), [ATOMIC_RESPONSE; 4]);
     region.read_at(0, &mut word).unwrap();
     assert_eq!(u64::from_ne_bytes(word), 40);
@@ -153,9 +153,9 @@ fn an_atomic_whose_memory_goes_before_its_turn_ends_with_its_ddp_header() {
         1,
     );
     client.conn.post_send(&wr).unwrap();
-    server.deliver(&client.octets(), &pool);
+    server.deliver(&client.bytes(), &pool);
     memory.table.remove(region.stag()).unwrap();
-    client.deliver(&server.octets(), &pool);
+    client.deliver(&server.bytes(), &pool);
     let Some(EndReason::TerminateSent {
         error,
         terminate: Some(terminate),
@@ -167,7 +167,7 @@ fn an_atomic_whose_memory_goes_before_its_turn_ends_with_its_ddp_header() {
     let gone = AtomicFault::Tagged(TaggedFault::InvalidSTag);
     assert_eq!(*error, StreamError::Atomic(gone));
     // 7306-8.1-02
-    assert!(terminate.ddp_octets().is_some() && terminate.rdma_header().is_none());
+    assert!(terminate.ddp_bytes().is_some() && terminate.rdma_header().is_none());
     let done: Vec<_> = client
         .completions()
         .iter()
@@ -202,9 +202,9 @@ fn an_atomic_that_waits_for_its_turn_is_not_done_when_the_qp_has_lost_the_right(
     ] {
         client.conn.post_send(&wr).unwrap();
     }
-    server.deliver(&client.octets(), &pool);
+    server.deliver(&client.bytes(), &pool);
     without(&mut server, Access::REMOTE_ATOMIC);
-    client.deliver(&server.octets(), &pool);
+    client.deliver(&server.bytes(), &pool);
     let mut word = [0; 8];
     region.read_at(0, &mut word).unwrap();
     assert_eq!(word, [0; 8]);
@@ -240,7 +240,7 @@ fn a_read_that_is_being_answered_is_finished_when_the_qp_has_lost_the_right() {
         )
     };
     client.conn.post_send(&read(1)).unwrap();
-    server.deliver(&client.octets(), &pool);
+    server.deliver(&client.bytes(), &pool);
     server.conn.fill();
     let Stage::Open(stream) = &server.conn.stage else {
         panic!("open")

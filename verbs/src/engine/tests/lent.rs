@@ -13,24 +13,24 @@ pub(super) const LEN: usize = 100_000;
 /// Adds a region of `LEN` bytes with its own buffer to `memory`.
 pub(super) fn region(memory: &Memory, fill: impl Fn(usize) -> u8) -> (Arc<Buffer>, Arc<Region>) {
     let buffer = Arc::new(Buffer::zeroed(LEN).unwrap());
-    let octets: Vec<u8> = (0..LEN).map(fill).collect();
-    buffer.write_at(0, &octets).unwrap();
+    let bytes: Vec<u8> = (0..LEN).map(fill).collect();
+    buffer.write_at(0, &bytes).unwrap();
     let region = memory.region(&buffer);
     (buffer, region)
 }
 
 pub(super) fn content(buffer: &Buffer) -> Vec<u8> {
-    let mut octets = vec![0; LEN];
-    buffer.read_at(0, &mut octets).unwrap();
-    octets
+    let mut bytes = vec![0; LEN];
+    buffer.read_at(0, &mut bytes).unwrap();
+    bytes
 }
 
-fn octet(at: usize) -> u8 {
+fn byte(at: usize) -> u8 {
     (at % 251) as u8
 }
 
 pub(super) fn pattern() -> Vec<u8> {
-    (0..LEN).map(octet).collect()
+    (0..LEN).map(byte).collect()
 }
 
 /// A client that reads all of a region of the server.
@@ -53,7 +53,7 @@ impl Asked {
         }];
         let read = SendWr::read(1, &sges, RemoteBuffer::at(0, self.source.1.stag().0));
         self.client.conn.post_send(&read).unwrap();
-        let request = self.client.octets();
+        let request = self.client.bytes();
         self.server.deliver(&request, &self.pool);
     }
 }
@@ -65,7 +65,7 @@ fn asked(crc: bool) -> Asked {
     };
     let (client, mut server, pool) = connected(&settings, &Memory::new());
     server.conn.set_emss(65_483);
-    let source = region(&server.memory, octet);
+    let source = region(&server.memory, byte);
     let (sink, into) = region(&client.memory, |_| 0);
     let mut asked = Asked {
         client,
@@ -106,12 +106,12 @@ fn what_the_llp_has_not_taken_is_what_was_there_in_the_call() {
         } = asked(false);
         server.conn.fill();
         let framed = server.conn.tx.framed_to();
-        let mut octets = one_call(&mut server, most);
+        let mut bytes = one_call(&mut server, most);
         memory.write_at(0, &[0xEE; LEN]).unwrap();
         while server.conn.tx.taken_to() < framed {
-            octets.extend(one_call(&mut server, usize::MAX));
+            bytes.extend(one_call(&mut server, usize::MAX));
         }
-        client.deliver(&octets, &pool);
+        client.deliver(&bytes, &pool);
         // The whole Response was framed in this batch.
         assert_eq!(content(&sink), pattern(), "{most} bytes taken");
     }
@@ -151,8 +151,8 @@ fn a_local_invalidation_behind_a_response_does_not_wait_for_its_own_batch() {
     let gone = (server.memory.table).check(region.stag(), 0, 1, Need::RemoteRead, &asker);
     assert!(gone.is_err(), "the invalidation ran in this batch");
     memory.write_at(0, &[0xEE; LEN]).unwrap();
-    let octets = server.octets();
-    client.deliver(&octets, &pool);
+    let bytes = server.bytes();
+    client.deliver(&bytes, &pool);
     assert_eq!(content(&sink), pattern());
 }
 
@@ -169,8 +169,8 @@ fn with_a_crc_it_is_a_copy_from_the_beginning() {
     server.conn.fill();
     // A program may write to its memory while a peer reads it. The CRC must stay right.
     memory.write_at(0, &[0xEE; LEN]).unwrap();
-    let octets = server.octets();
-    client.deliver(&octets, &pool);
+    let bytes = server.bytes();
+    client.deliver(&bytes, &pool);
     assert_eq!(client.conn.state, QpState::Rts);
     assert_eq!(content(&sink), pattern());
 }
@@ -201,14 +201,14 @@ fn a_source_that_goes_while_it_is_framed_leaves_a_stream_that_ends_with_a_termin
             std::thread::sleep(Duration::from_micros(60));
             framing.store(true, Ordering::Release);
             server.conn.fill();
-            let mut octets = Vec::new();
+            let mut bytes = Vec::new();
             while !server.conn.tx.is_empty() {
-                octets.extend(one_call(&mut server, usize::MAX));
+                bytes.extend(one_call(&mut server, usize::MAX));
                 if server.conn.tx.is_empty() {
                     server.conn.fill();
                 }
             }
-            client.deliver(&octets, &pool);
+            client.deliver(&bytes, &pool);
         });
         if server.conn.state == QpState::Terminate {
             let end = client.conn.end;
@@ -234,8 +234,8 @@ fn a_read_is_answered_with_what_was_there_before_the_atomic_behind_it() {
     let (to, rkey) = (region.to_base(), region.stag().0);
     let add = SendWr::fetch_add(2, &original, RemoteBuffer::at(to, rkey), 77);
     client.conn.post_send(&add).unwrap();
-    server.deliver(&client.octets(), &pool);
-    client.deliver(&server.octets(), &pool);
+    server.deliver(&client.bytes(), &pool);
+    client.deliver(&server.bytes(), &pool);
     assert_eq!(
         client.numbers(),
         [(1, Status::Success), (2, Status::Success)]
@@ -256,10 +256,10 @@ fn all_that_is_lent_is_offered_in_one_call() {
     for _ in 0..16 {
         asked.server.conn.fill();
         let framed = asked.server.conn.tx.framed_to();
-        let octets = one_call(&mut asked.server, usize::MAX);
+        let bytes = one_call(&mut asked.server, usize::MAX);
         assert_eq!(asked.server.conn.tx.taken_to(), framed);
-        most = most.max(octets.len());
-        asked.client.deliver(&octets, &asked.pool);
+        most = most.max(bytes.len());
+        asked.client.deliver(&bytes, &asked.pool);
         let answered = asked.client.completions().len();
         (0..answered).for_each(|_| asked.read());
     }

@@ -78,26 +78,26 @@ impl Llp for LineLlp {
         if count == 0 {
             return Ok(Recv::WouldBlock);
         }
-        for (place, octet) in buf.iter_mut().zip(line.arrived.drain(..count)) {
-            *place = octet;
+        for (place, byte) in buf.iter_mut().zip(line.arrived.drain(..count)) {
+            *place = byte;
         }
         Ok(Recv::Data(count))
     }
     fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
         let mut line = self.line.lock();
-        let (mut count, mut octets) = (0, Vec::new());
+        let (mut count, mut bytes) = (0, Vec::new());
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-            let room = line.room - octets.len();
+            let room = line.room - bytes.len();
             if room == 0 {
                 break;
             }
-            piece.append_to(piece.len().min(room), &mut octets);
+            piece.append_to(piece.len().min(room), &mut bytes);
             count += 1;
         }
-        let taken = octets.len();
+        let taken = bytes.len();
         line.room -= taken;
         if taken > 0 {
-            line.calls.push((count, octets));
+            line.calls.push((count, bytes));
             let unread = line.arrived.len();
             line.unread.push(unread);
             line.over_segments = ends.may_go_over_segments();

@@ -78,13 +78,13 @@ impl Side {
                 let memory = &self.server.memory;
                 let _ = memory.table.invalidate(memory.receives.stag());
             }
-            Step::Arrive(octets) => {
-                let rest = way.split_off(octets.min(way.len()));
+            Step::Arrive(bytes) => {
+                let rest = way.split_off(bytes.min(way.len()));
                 self.server.deliver(way, &self.pool);
                 *way = rest;
             }
         }
-        way.extend(self.client.octets());
+        way.extend(self.client.bytes());
     }
 }
 
@@ -141,15 +141,15 @@ proptest! {
             prop_assert_eq!(outcomes(own), outcomes(shared));
             prop_assert_eq!(own.server.conn.state, shared.server.conn.state);
             let [own, shared] = [own, shared].map(|side| {
-                let mut octets = vec![0; 5 * PAGE];
-                side.server.memory.buffer.read_at(0, &mut octets).unwrap();
+                let mut bytes = vec![0; 5 * PAGE];
+                side.server.memory.buffer.read_at(0, &mut bytes).unwrap();
                 // STags and times differ between the two sides.
                 let record = side.server.conn.flight_record();
                 let frames = record.frames().iter().map(|frame| {
                     let control = frame.head().get(..2).map(<[u8]>::to_vec);
-                    (frame.direction(), frame.octets(), frame.head().len(), control)
+                    (frame.direction(), frame.bytes(), frame.head().len(), control)
                 });
-                (octets, frames.collect::<Vec<_>>())
+                (bytes, frames.collect::<Vec<_>>())
             });
             prop_assert_eq!(own, shared);
         }
@@ -157,7 +157,7 @@ proptest! {
 }
 
 #[test]
-fn a_whole_send_is_taken_the_short_way_and_one_without_octets_is_not() {
+fn a_whole_send_is_taken_the_short_way_and_one_without_bytes_is_not() {
     let short = |len: u32| {
         let mut side = Side::new(&Settings::default(), false);
         let mut way = Vec::new();
@@ -178,12 +178,12 @@ fn a_whole_send_is_taken_the_short_way_and_one_without_octets_is_not() {
 
 #[test]
 fn a_short_way_needs_a_receive_that_is_long_enough() {
-    let taken = |octets: u32, receive: bool| {
+    let taken = |bytes: u32, receive: bool| {
         let (_, mut server, _) = connected(&Settings::default(), &Memory::new());
         if receive {
             server.post_receives(1);
         }
-        server.conn.rq.take_for(octets)
+        server.conn.rq.take_for(bytes)
     };
     assert!(taken(256, true));
     assert!(!taken(257, true));

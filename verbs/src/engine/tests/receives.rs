@@ -23,12 +23,12 @@ fn pair() -> (End, End, BufferPool, Arc<SrqInner>) {
 impl End {
     /// Delivers bytes one by one until the current message has taken its receive. Returns the
     /// remaining bytes.
-    fn deliver_until_taken<'a>(&mut self, octets: &'a [u8], pool: &BufferPool) -> &'a [u8] {
-        let begun = octets.iter().position(|octet| {
-            self.deliver(&[*octet], pool);
+    fn deliver_until_taken<'a>(&mut self, bytes: &'a [u8], pool: &BufferPool) -> &'a [u8] {
+        let begun = bytes.iter().position(|byte| {
+            self.deliver(&[*byte], pool);
             self.conn.rq.taken().is_some()
         });
-        &octets[begun.expect("a message of several segments") + 1..]
+        &bytes[begun.expect("a message of several segments") + 1..]
     }
 }
 
@@ -37,7 +37,7 @@ fn segmented(client: &mut End) -> Vec<u8> {
     client.conn.set_emss(100);
     let sges = client.source(256);
     client.conn.post_send(&SendWr::send(1, &sges)).unwrap();
-    client.octets()
+    client.bytes()
 }
 
 #[test]
@@ -47,8 +47,8 @@ fn a_message_takes_its_receive_from_the_srq_with_its_first_segment() {
         let sges = server.memory.receive(0);
         srq.post(&[RecvWr::new(wr_id, &sges)]).unwrap();
     }
-    let octets = segmented(&mut client);
-    let rest = server.deliver_until_taken(&octets, &pool);
+    let bytes = segmented(&mut client);
+    let rest = server.deliver_until_taken(&bytes, &pool);
     assert_eq!(
         server.conn.rq.taken().map(|wqe| wqe.wr_id),
         Some(0),
@@ -65,8 +65,8 @@ fn a_flush_returns_the_receive_that_was_taken_and_leaves_the_rest_in_the_srq() {
     let sges = server.memory.receive(0);
     srq.post(&[RecvWr::new(0, &sges), RecvWr::new(1, &sges)])
         .unwrap();
-    let octets = segmented(&mut client);
-    assert!(!server.deliver_until_taken(&octets, &pool).is_empty());
+    let bytes = segmented(&mut client);
+    assert!(!server.deliver_until_taken(&bytes, &pool).is_empty());
     server.conn.events.clear();
     server.conn.abort();
     assert_eq!(server.numbers(), [(0, Status::WrFlush)]);
@@ -92,11 +92,11 @@ fn a_segment_that_is_refused_for_its_headers_takes_no_receive() {
     let (mut client, mut server, pool, srq) = pair();
     srq.post(&[RecvWr::new(0, &[])]).unwrap();
     client.conn.post_send(&SendWr::send(1, &[])).unwrap();
-    let mut octets = client.octets();
+    let mut bytes = client.bytes();
     // Changes the lowest byte of the MSN. Before it are the length (2 bytes), the DDP and RDMAP
     // control fields (2), the STag to invalidate (4), the QN (4) and the rest of the MSN (3).
-    octets[2 + 2 + 4 + 4 + 3] = 7;
-    server.deliver(&octets, &pool);
+    bytes[2 + 2 + 4 + 4 + 3] = 7;
+    server.deliver(&bytes, &pool);
     assert_eq!(server.conn.state, QpState::Terminate);
     assert_eq!(server.numbers(), []);
     assert!(!srq.is_empty());
@@ -115,8 +115,8 @@ fn a_receive_queue_of_its_own_is_as_deep_as_said_until_a_completion_was_polled()
         matches!(error, PostErrorKind::RecvQueueFull { depth: 64 })
     };
     assert!(full(&mut server));
-    let octets = segmented(&mut client);
-    let rest = server.deliver_until_taken(&octets, &pool);
+    let bytes = segmented(&mut client);
+    let rest = server.deliver_until_taken(&bytes, &pool);
     assert!(full(&mut server));
     server.deliver(rest, &pool);
     assert!(full(&mut server));
@@ -151,8 +151,8 @@ fn who_was_told_of_a_receive_and_found_it_gone_is_told_of_the_next() {
     let waiter: Weak<Counter> = Arc::downgrade(&counter);
     server.conn.rq.set_waiter(waiter);
     client.conn.post_send(&SendWr::send(1, &[])).unwrap();
-    let octets = client.octets();
-    server.deliver(&octets, &pool);
+    let bytes = client.bytes();
+    server.deliver(&bytes, &pool);
     assert!(server.conn.is_starving());
     let notified = || counter.0.load(std::sync::atomic::Ordering::Relaxed);
     for round in 1..=3 {

@@ -115,17 +115,17 @@ impl Side {
         };
         let (to, rkey) = (0x0102_0304_0506_0708, 0x1122_3344);
         let wr = match (kind, inlined) {
-            (Kind::Send { .. }, Some(octets)) => SendWr::send_inline(1, octets),
+            (Kind::Send { .. }, Some(bytes)) => SendWr::send_inline(1, bytes),
             (Kind::Send { .. }, None) => SendWr::send(2, &sges),
-            (Kind::Write, Some(octets)) => {
-                SendWr::write_inline(3, octets, RemoteBuffer::at(to, rkey))
+            (Kind::Write, Some(bytes)) => {
+                SendWr::write_inline(3, bytes, RemoteBuffer::at(to, rkey))
             }
             (Kind::Write, None) => SendWr::write(4, &sges, RemoteBuffer::at(to, rkey)),
             (Kind::Read, _) => SendWr::read(5, &sges, RemoteBuffer::at(to, rkey)),
             (Kind::Immediate, _) => SendWr::immediate(6, *b"imm data"),
-            (Kind::WriteWithImmediate, Some(octets)) => SendWr::write_with_immediate_inline(
+            (Kind::WriteWithImmediate, Some(bytes)) => SendWr::write_with_immediate_inline(
                 7,
-                octets,
+                bytes,
                 RemoteBuffer::at(to, rkey),
                 *b"imm data",
             ),

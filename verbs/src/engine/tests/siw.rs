@@ -27,7 +27,7 @@ fn asking(settings: &Settings, model: Model) -> (End, Vec<u8>) {
     assert!(end.conn.start_initiator(config, true).unwrap());
     end.conn.emss = 1448;
     end.conn.tcp_connected();
-    let request = end.octets();
+    let request = end.bytes();
     assert!(!request.is_empty());
     (end, request)
 }
@@ -35,17 +35,17 @@ fn asking(settings: &Settings, model: Model) -> (End, Vec<u8>) {
 /// Returns a Reply as siw sends it: with the flags of the Request, and IRD and ORD from `depths`.
 fn reply(crc: bool, depths: [u16; 2]) -> Vec<u8> {
     let flags = if crc { 0x50 } else { 0x10 };
-    let mut octets = b"MPA ID Rep Frame".to_vec();
-    octets.extend([flags, 2, 0, 4]);
-    octets.extend(depths.map(u16::to_be_bytes).concat());
-    octets
+    let mut bytes = b"MPA ID Rep Frame".to_vec();
+    bytes.extend([flags, 2, 0, 4]);
+    bytes.extend(depths.map(u16::to_be_bytes).concat());
+    bytes
 }
 
 /// Returns the CRC32C (RFC 5044 section 4.4), in its byte order on the wire.
-fn crc32c(octets: &[u8]) -> [u8; 4] {
+fn crc32c(bytes: &[u8]) -> [u8; 4] {
     let mut crc = !0u32;
-    for octet in octets {
-        crc ^= u32::from(*octet);
+    for byte in bytes {
+        crc ^= u32::from(*byte);
         for _ in 0..8 {
             crc = crc >> 1 ^ if crc & 1 != 0 { 0x82F6_3B78 } else { 0 };
         }
@@ -55,21 +55,21 @@ fn crc32c(octets: &[u8]) -> [u8; 4] {
 
 /// Returns an FPDU as siw sends it. Without a CRC, the CRC field is zero.
 fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
-    let mut octets = (ulpdu.len() as u16).to_be_bytes().to_vec();
-    octets.extend(ulpdu);
-    octets.resize(octets.len().next_multiple_of(4), 0);
-    let check = if crc { crc32c(&octets) } else { [0; 4] };
-    octets.extend(check);
-    octets
+    let mut bytes = (ulpdu.len() as u16).to_be_bytes().to_vec();
+    bytes.extend(ulpdu);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    let check = if crc { crc32c(&bytes) } else { [0; 4] };
+    bytes.extend(check);
+    bytes
 }
 
 fn untagged(control: [u8; 2], qn: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
-    let mut octets = control.to_vec();
+    let mut bytes = control.to_vec();
     for field in [0, qn, msn, 0] {
-        octets.extend(field.to_be_bytes());
+        bytes.extend(field.to_be_bytes());
     }
-    octets.extend(payload);
-    octets
+    bytes.extend(payload);
+    bytes
 }
 
 fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
@@ -97,23 +97,23 @@ fn fpdus_right_behind_the_reply_are_taken_however_they_are_cut() {
                 ..Settings::default()
             };
             for model in [Model::ClientServer, Model::PeerToPeer(RtrKinds::ALL)] {
-                let mut octets = reply(crc, [4, 4]);
+                let mut bytes = reply(crc, [4, 4]);
                 if model != Model::ClientServer {
-                    octets[20] |= 0x80; // A: peer-to-peer
-                    octets[22] |= 0x80; // C: a Write as RTR indication
+                    bytes[20] |= 0x80; // A: peer-to-peer
+                    bytes[22] |= 0x80; // C: a Write as RTR indication
                 }
-                octets.extend(fpdu(&send(1, b"early"), crc));
-                octets.extend(fpdu(&send(2, &[0x5A; 100]), crc));
+                bytes.extend(fpdu(&send(1, b"early"), crc));
+                bytes.extend(fpdu(&send(2, &[0x5A; 100]), crc));
                 // The bytes arrive in one part, in two parts or one by one.
-                let mut cuts: Vec<Vec<usize>> = (1..octets.len()).map(|cut| vec![cut]).collect();
+                let mut cuts: Vec<Vec<usize>> = (1..bytes.len()).map(|cut| vec![cut]).collect();
                 cuts.push(Vec::new());
-                cuts.push((1..octets.len()).collect());
+                cuts.push((1..bytes.len()).collect());
                 for cut in cuts {
                     let mut end = initiator(&settings, model);
                     end.post_receives(2);
                     let mut from = 0;
-                    for to in cut.into_iter().chain([octets.len()]) {
-                        end.deliver(&octets[from..to], &pool);
+                    for to in cut.into_iter().chain([bytes.len()]) {
+                        end.deliver(&bytes[from..to], &pool);
                         from = to;
                     }
                     let taken: Vec<(u64, u32)> = end
@@ -129,7 +129,7 @@ fn fpdus_right_behind_the_reply_are_taken_however_they_are_cut() {
                     end.conn
                         .post_send(&SendWr::send_inline(9, b"late"))
                         .unwrap();
-                    let (sent, _) = segments(&end.octets(), false);
+                    let (sent, _) = segments(&end.bytes(), false);
                     let opcodes: Vec<u8> = sent.iter().map(|segment| segment.opcode).collect();
                     match model {
                         Model::ClientServer => assert_eq!(opcodes, [SEND]),
@@ -171,17 +171,17 @@ fn the_first_fpdu_waits_as_long_as_siw_needs() {
             assert_eq!(end.conn.deadline(), Some(due));
             for early in [connected, due - Duration::from_nanos(1)] {
                 end.conn.set_now(early);
-                assert!(end.octets().is_empty());
+                assert!(end.bytes().is_empty());
                 assert!(end.completions().is_empty());
             }
             end.conn.set_now(due);
         }
         assert_eq!(end.conn.deadline(), None);
-        assert_eq!(segments(&end.octets(), false).0.len(), 1);
+        assert_eq!(segments(&end.bytes(), false).0.len(), 1);
         assert_eq!(end.completions().len(), 1);
         // Only the first FPDU waits.
         end.conn.post_send(&SendWr::send_inline(2, b"two")).unwrap();
-        assert_eq!(segments(&end.octets(), false).0.len(), 1);
+        assert_eq!(segments(&end.bytes(), false).0.len(), 1);
     }
 }
 
@@ -204,8 +204,8 @@ fn a_responder_does_not_wait() {
         .post_send(&SendWr::send_inline(2, b"question"))
         .unwrap();
     client.conn.set_now(client.conn.now + DELAY);
-    server.deliver(&client.octets(), &pool);
-    assert_eq!(segments(&server.octets(), false).0.len(), 1);
+    server.deliver(&client.bytes(), &pool);
+    assert_eq!(segments(&server.bytes(), false).0.len(), 1);
 }
 
 /// Returns a client, and a responder that has received no FPDU from it.
@@ -213,7 +213,7 @@ fn responder(settings: &Settings, model: Model) -> (End, End, BufferPool) {
     let (mut client, request) = asking(&Settings::default(), model);
     let mut server = accept(settings, &Memory::new(), &request);
     let pool = BufferPool::default();
-    client.deliver(&server.octets(), &pool);
+    client.deliver(&server.bytes(), &pool);
     assert_eq!(client.conn.state, QpState::Rts);
     (client, server, pool)
 }
@@ -242,11 +242,11 @@ fn a_responder_may_send_first_only_when_it_is_told_so_and_not_before_siw_is_read
         let due = accepted + delay.unwrap_or(Duration::from_secs(3600));
         if delay != Some(Duration::ZERO) {
             server.conn.set_now(due - Duration::from_nanos(1));
-            assert!(server.octets().is_empty());
+            assert!(server.bytes().is_empty());
             assert_eq!(server.conn.deadline(), delay.map(|_| due));
         }
         server.conn.set_now(due);
-        let sent = server.octets();
+        let sent = server.bytes();
         assert_eq!(sent.is_empty(), delay.is_none());
         assert_eq!(server.conn.deadline(), None);
         client.deliver(&sent, &pool);
@@ -271,9 +271,9 @@ fn a_responder_that_may_send_first_does_not_wait_when_the_initiator_has_sent() {
         .conn
         .post_send(&SendWr::send_inline(2, b"question"))
         .unwrap();
-    server.deliver(&client.octets(), &pool);
+    server.deliver(&client.bytes(), &pool);
     assert_eq!(server.conn.deadline(), None);
-    assert_eq!(segments(&server.octets(), false).0.len(), 1);
+    assert_eq!(segments(&server.bytes(), false).0.len(), 1);
     assert_eq!(established(&server), 1);
 }
 
@@ -290,9 +290,9 @@ fn in_the_peer_to_peer_model_a_responder_waits_for_the_indication_in_any_case() 
         .conn
         .post_send(&SendWr::send_inline(1, b"first"))
         .unwrap();
-    assert!(server.octets().is_empty());
-    server.deliver(&client.octets(), &pool);
-    assert_eq!(segments(&server.octets(), false).0.len(), 1);
+    assert!(server.bytes().is_empty());
+    server.deliver(&client.bytes(), &pool);
+    assert_eq!(segments(&server.bytes(), false).0.len(), 1);
 }
 
 #[test]
@@ -306,16 +306,16 @@ fn what_waits_is_sent_before_a_close_and_a_terminate_does_not_wait() {
     end.deliver(&reply(true, [4, 4]), &pool);
     end.conn.post_send(&SendWr::send_inline(1, b"one")).unwrap();
     assert!(end.conn.disconnect());
-    assert!(end.octets().is_empty());
+    assert!(end.bytes().is_empty());
     assert_eq!(end.conn.llp_order(), LlpOrder::Keep);
     end.conn.set_now(end.conn.now + DELAY);
-    assert_eq!(segments(&end.octets(), false).0.len(), 1);
+    assert_eq!(segments(&end.bytes(), false).0.len(), 1);
     assert_eq!(end.conn.llp_order(), LlpOrder::Fin);
 
     let mut end = initiator(&settings, Model::ClientServer);
     end.deliver(&reply(true, [4, 4]), &pool);
     end.deliver(&fpdu(&[0xFF; 18], true), &pool);
-    assert_eq!(segments(&end.octets(), false).0.len(), 1);
+    assert_eq!(segments(&end.bytes(), false).0.len(), 1);
     assert!(matches!(
         end.conn.end,
         Some(EndReason::TerminateSent {
@@ -385,7 +385,7 @@ fn the_read_that_siw_refuses_gets_the_blame_by_the_meaning_of_its_code() {
     end.conn
         .post_send(&SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 0x100)))
         .unwrap();
-    let sent = end.octets();
+    let sent = end.bytes();
     let mut header = vec![0x20, 0x07, 0x03, 0, 0, 28];
     header.extend(&sent[2..20]);
     end.deliver(&fpdu(&terminate(&header), false), &pool);

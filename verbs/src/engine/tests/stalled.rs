@@ -45,14 +45,14 @@ impl Timed {
     }
 
     /// Lets bytes of the peer arrive, and runs a turn.
-    fn arrives(&mut self, octets: &[u8]) {
-        self.line.lock().arrived.extend(octets);
+    fn arrives(&mut self, bytes: &[u8]) {
+        self.line.lock().arrived.extend(bytes);
         self.turn();
     }
 
-    /// Lets the LLP take `octets` bytes, and runs a turn.
-    fn takes(&mut self, octets: usize) {
-        self.line.lock().room = octets;
+    /// Lets the LLP take `bytes` bytes, and runs a turn.
+    fn takes(&mut self, bytes: usize) {
+        self.line.lock().room = bytes;
         self.turn();
     }
 
@@ -117,7 +117,7 @@ fn pair(settings: &Settings, peer: Option<Arc<PeerAccount>>) -> (End, Timed) {
         .conn
         .post_send(&SendWr::write_inline(0, b"", RemoteBuffer::at(0, 0)))
         .unwrap();
-    server.deliver(&client.octets(), &pool);
+    server.deliver(&client.bytes(), &pool);
     client.numbers();
     (client, Timed::new(server, peer))
 }
@@ -128,7 +128,7 @@ fn send(client: &mut End) -> Vec<u8> {
         .conn
         .post_send(&SendWr::send_inline(1, b"message"))
         .unwrap();
-    client.octets()
+    client.bytes()
 }
 
 /// Posts a Write, whose bytes the peer has to read.
@@ -144,7 +144,7 @@ fn owes(server: &mut Timed) {
 }
 
 #[test]
-fn a_peer_that_takes_octets_slowly_is_kept_and_one_that_takes_none_is_cut() {
+fn a_peer_that_takes_bytes_slowly_is_kept_and_one_that_takes_none_is_cut() {
     let (_client, mut server) = pair(&settings(OnNoReceive::Terminate), None);
     owes(&mut server);
     // For an hour, the peer reads one byte shortly before each time limit.
@@ -194,8 +194,8 @@ fn a_peer_whose_fpdus_come_slowly_is_kept_and_one_that_never_finishes_one_is_cut
     let (last, rest) = fpdu.split_last().unwrap();
     // The FPDU may arrive byte by byte, but must be complete in time.
     let begun = server.now;
-    for octet in rest {
-        server.arrives(&[*octet]);
+    for byte in rest {
+        server.arrives(&[*byte]);
         server.passes(LIMIT / 8);
         if server.ended() {
             break;
@@ -229,10 +229,10 @@ fn a_message_that_waits_for_a_receive_is_no_stalled_peer() {
     let hold = 10 * LIMIT;
     for begun_before in [false, true] {
         let (mut client, mut server) = pair(&settings(OnNoReceive::Hold(hold)), None);
-        let octets = [send(&mut client), send(&mut client)].concat();
+        let bytes = [send(&mut client), send(&mut client)].concat();
         // A part of the FPDU arrives first, so that its time limit is checked while the message
         // waits.
-        let (first, rest) = octets.split_at(if begun_before { 10 } else { 0 });
+        let (first, rest) = bytes.split_at(if begun_before { 10 } else { 0 });
         server.arrives(first);
         server.passes(LIMIT / 2);
         server.arrives(rest);
@@ -264,10 +264,10 @@ fn what_the_peer_does_not_take_counts_also_while_its_message_waits() {
 }
 
 /// Returns the account of a peer that may use this many bytes of receive memory.
-fn peer(octets: u64) -> Arc<PeerAccount> {
+fn peer(bytes: u64) -> Arc<PeerAccount> {
     let accounts = Accounts::new(&Limits {
         per_peer: PeerLimits {
-            max_receive_memory: octets,
+            max_receive_memory: bytes,
             ..PeerLimits::default()
         },
         ..Limits::default()
@@ -279,7 +279,7 @@ fn peer(octets: u64) -> Arc<PeerAccount> {
 fn a_connection_on_hold_keeps_one_buffer_and_leaves_the_rest_to_tcp() {
     const ALL: u64 = 1 << 20;
     let peer = peer(ALL);
-    let free = |octets: usize| peer.has_room(What::ReceiveMemory, octets as u64, 1);
+    let free = |bytes: usize| peer.has_room(What::ReceiveMemory, bytes as u64, 1);
     let (mut client, mut server) =
         pair(&settings(OnNoReceive::Hold(LIMIT)), Some(Arc::clone(&peer)));
     let message = send(&mut client);

@@ -56,7 +56,7 @@ fn a_send_without_a_receive_waits_with_all_behind_it_and_goes_on_in_order() {
         server.post_receives(1);
         // The Read Request after the second Send is not answered.
         pump(&mut client, &mut server, &pool);
-        assert!(server.conn.is_starving() && !server.conn.wants_octets());
+        assert!(server.conn.is_starving() && !server.conn.wants_bytes());
         assert_eq!(server.numbers(), [(0, Status::Success)]);
         assert!(!server.rx.filled().is_empty());
         let before = server.rx.filled().len();
@@ -118,7 +118,7 @@ fn without_a_receive_in_time_the_connection_ends_as_without_a_hold() {
         (terminate.layer(), terminate.etype(), terminate.code()),
         (1, 2, 2)
     );
-    assert!(server.conn.wants_octets(), "the rest is read and dropped");
+    assert!(server.conn.wants_bytes(), "the rest is read and dropped");
     pump(&mut client, &mut server, &pool);
     assert!(matches!(
         client.conn.end,
@@ -243,15 +243,15 @@ fn writes_and_reads_in_front_of_the_message_are_done_and_own_sends_go_on() {
     server.conn.post_send(&SendWr::send(9, &[])).unwrap();
     pump(&mut client, &mut server, &pool);
     assert_eq!(server.numbers(), [(9, Status::Success)]);
-    let mut octets = [0; 8];
-    memory.buffer.read_at(OPEN, &mut octets).unwrap();
-    assert_eq!(&octets, b"in front", "the Write after it waits too");
-    client.memory.buffer.read_at(OPEN, &mut octets).unwrap();
-    assert_eq!(&octets, b"in front", "the Read before it is answered");
+    let mut bytes = [0; 8];
+    memory.buffer.read_at(OPEN, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"in front", "the Write after it waits too");
+    client.memory.buffer.read_at(OPEN, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"in front", "the Read before it is answered");
     server.post_receives(1);
     server.look_again();
-    memory.buffer.read_at(OPEN, &mut octets).unwrap();
-    assert_eq!(&octets, b"from aft");
+    memory.buffer.read_at(OPEN, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"from aft");
 }
 
 #[test]
@@ -259,17 +259,17 @@ fn a_message_that_has_its_receive_does_not_wait_between_its_segments() {
     let (mut client, mut server, pool, memory) = pair(&holding());
     client.conn.set_emss(300);
     let sges = client.source(256);
-    let octets = {
+    let bytes = {
         client.conn.post_send(&SendWr::send(1, &sges)).unwrap();
         client.conn.post_send(&SendWr::send(2, &sges)).unwrap();
         client.conn.set_emss(100);
-        client.octets()
+        client.bytes()
     };
     server.post_receives(1);
     // The bytes arrive one by one, so that the state can be checked between any two.
-    for octet in octets.chunks(1) {
+    for byte in bytes.chunks(1) {
         assert!(!server.conn.is_starving());
-        server.deliver(octet, &pool);
+        server.deliver(byte, &pool);
         if server.cq.len() == 1 {
             break;
         }
@@ -334,9 +334,9 @@ fn the_rtr_send_needs_no_receive_and_does_not_wait() {
     client.conn.start_initiator(config, true).unwrap();
     client.conn.emss = 1460;
     client.conn.tcp_connected();
-    let request = client.octets();
+    let request = client.bytes();
     let mut server = accept(&settings, &memory, &request);
-    let reply = server.octets();
+    let reply = server.bytes();
     client.deliver(&reply, &pool);
     pump(&mut client, &mut server, &pool);
     assert!(!server.conn.is_starving());
@@ -435,9 +435,9 @@ fn the_write_in_front_of_immediate_data_that_waits_is_placed() {
     client.conn.post_send(&with_write).unwrap();
     pump(&mut client, &mut server, &pool);
     assert!(server.conn.is_starving());
-    let mut octets = [0; 6];
-    memory.buffer.read_at(OPEN, &mut octets).unwrap();
-    assert_eq!(&octets, b"octets");
+    let mut bytes = [0; 6];
+    memory.buffer.read_at(OPEN, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"octets");
 }
 
 #[test]

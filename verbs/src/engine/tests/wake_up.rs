@@ -48,9 +48,9 @@ impl Scene {
         self.now += time;
         self.client.turn(&self.pool, self.now);
         let calls = std::mem::take(&mut self.line.lock().calls);
-        let octets: Vec<u8> = calls.into_iter().flat_map(|(_, octets)| octets).collect();
-        self.server.deliver(&octets, &self.pool);
-        let (segments, whole) = wire::segments(&octets, false);
+        let bytes: Vec<u8> = calls.into_iter().flat_map(|(_, bytes)| bytes).collect();
+        self.server.deliver(&bytes, &self.pool);
+        let (segments, whole) = wire::segments(&bytes, false);
         assert!(whole);
         segments
     }
@@ -64,8 +64,8 @@ impl Scene {
         let receive = RecvWr::new(9, &[]);
         self.client.conn.post_recv(&receive).unwrap();
         self.server.conn.post_send(&SendWr::send(9, &[])).unwrap();
-        let octets = self.server.octets();
-        self.line.lock().arrived.extend(octets);
+        let bytes = self.server.bytes();
+        self.line.lock().arrived.extend(bytes);
     }
 
     /// Sends `wr` at once. Then checks that nothing is sent for several wake-up times.
@@ -218,9 +218,9 @@ fn an_rtr_indication_that_brings_nothing_back_is_followed_by_a_wake_up() {
     };
     assert!(client.conn.start_initiator(config, true).unwrap());
     client.conn.tcp_connected();
-    let request = client.octets();
+    let request = client.bytes();
     let mut server = accept(&settings, &Memory::new(), &request);
-    let reply = server.octets();
+    let reply = server.bytes();
     client.deliver(&reply, &pool);
     let mut scene = Scene::of(client, server, pool);
     let rtr = scene.after(Duration::ZERO);
@@ -245,8 +245,8 @@ fn a_wake_up_is_an_fpdu_as_any_other() {
         scene.client.turn(&scene.pool, scene.now);
     }
     let calls = std::mem::take(&mut scene.line.lock().calls);
-    for (_, octets) in calls {
-        scene.server.deliver(&octets, &scene.pool);
+    for (_, bytes) in calls {
+        scene.server.deliver(&bytes, &scene.pool);
     }
     let done = [(0, Status::Success), (1, Status::Success)];
     assert_eq!(scene.server.numbers(), done);

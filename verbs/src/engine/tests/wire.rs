@@ -15,19 +15,19 @@ pub(super) struct Startup {
 /// Flag S: the Private Data begins with enhanced connection data.
 pub(super) const ENHANCED: u8 = 0x10;
 
-/// Parses the startup frame at the beginning of `octets`, which must be complete.
-pub(super) fn startup(octets: &[u8]) -> Startup {
-    let reply = match &octets[..16] {
+/// Parses the startup frame at the beginning of `bytes`, which must be complete.
+pub(super) fn startup(bytes: &[u8]) -> Startup {
+    let reply = match &bytes[..16] {
         b"MPA ID Req Frame" => false,
         b"MPA ID Rep Frame" => true,
         other => panic!("no startup frame: {other:02x?}"),
     };
-    let pd_length = usize::from(u16::from_be_bytes([octets[18], octets[19]]));
-    assert!(octets.len() >= 20 + pd_length, "cut short");
+    let pd_length = usize::from(u16::from_be_bytes([bytes[18], bytes[19]]));
+    assert!(bytes.len() >= 20 + pd_length, "cut short");
     Startup {
         reply,
-        flags: octets[16],
-        revision: octets[17],
+        flags: bytes[16],
+        revision: bytes[17],
         pd_length,
         len: 20 + pd_length,
     }
@@ -62,8 +62,8 @@ pub(super) const IMMEDIATE_SE: u8 = 9;
 pub(super) const ATOMIC_REQUEST: u8 = 10;
 pub(super) const ATOMIC_RESPONSE: u8 = 11;
 
-fn word(octets: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(octets[at..at + 4].try_into().unwrap())
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
 fn segment(ulpdu: &[u8]) -> Segment {
@@ -250,9 +250,9 @@ fn the_rules_find_what_they_are_for() {
     ] {
         assert!(check_segments(bad).is_err(), "{bad:?}");
     }
-    let octets = [&[0, 14, 0x81, 0x40][..], &[0; 12], &[0; 4]].concat();
+    let bytes = [&[0, 14, 0x81, 0x40][..], &[0; 12], &[0; 4]].concat();
     assert_eq!(
-        segments(&octets, false),
+        segments(&bytes, false),
         (
             vec![Segment {
                 stream: (0, 0),
@@ -261,9 +261,9 @@ fn the_rules_find_what_they_are_for() {
             true
         )
     );
-    let marked = [&[0; 4][..], &octets].concat();
+    let marked = [&[0; 4][..], &bytes].concat();
     assert_eq!(segments(&marked, true).0.len(), 1);
-    assert_eq!(segments(&octets[..19], false), (vec![], false));
+    assert_eq!(segments(&bytes[..19], false), (vec![], false));
     let short = [&b"MPA ID Rep Frame\x10\x02\x00\x00"[..]].concat();
     assert!(std::panic::catch_unwind(|| check_startup(&startup(&short))).is_err());
 }

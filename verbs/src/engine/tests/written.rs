@@ -40,12 +40,12 @@ impl Watched {
         let open = &self.server.memory.open;
         let wr = SendWr::write_inline(1, b"leave", RemoteBuffer::at(open.to_base(), open.stag().0));
         self.client.conn.post_send(&wr).unwrap();
-        self.server.deliver(&self.client.octets(), &self.pool);
+        self.server.deliver(&self.client.bytes(), &self.pool);
     }
 
     /// Takes the bytes that the server has to send. Returns true if there were any.
     fn take_due(&mut self) -> bool {
-        !self.server.octets().is_empty()
+        !self.server.bytes().is_empty()
     }
 
     fn post(&mut self, wr: &SendWr<'_>) {

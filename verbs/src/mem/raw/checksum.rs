@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn both_crcs_are_those_of_the_octets_wherever_they_begin() {
+    fn both_crcs_are_those_of_the_bytes_wherever_they_begin() {
         let longest = lengths().max().unwrap_or_default();
         let source = Memory::of(longest + 128);
         // Index of the first byte of a cache line. A run from there has no head.

@@ -170,7 +170,7 @@ fn the_fault_names_the_element_and_what_is_wrong_with_it() {
 }
 
 #[test]
-fn more_octets_than_a_message_has_are_refused() {
+fn more_bytes_than_a_message_has_are_refused() {
     let table = table();
     // The memory is registered but never accessed, so its address may be dangling.
     let base = core::ptr::NonNull::<u8>::dangling();

@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: rounds(200), ..ProptestConfig::default() })]
 
     #[test]
-    fn check_agrees_with_the_model_and_the_octets_land_where_it_says(
+    fn check_agrees_with_the_model_and_the_bytes_land_where_it_says(
         plans in proptest::collection::vec(plan(), 1..6),
         queries in proptest::collection::vec(query(), 1..if cfg!(miri) { 12 } else { 60 }),
     ) {

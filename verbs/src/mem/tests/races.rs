@@ -253,7 +253,7 @@ fn deregistration_waits_for_a_source() {
     miri,
     ignore = "reads and writes of different widths race here by design, which the portable path does by atomics of those widths and Miri calls a race"
 )]
-fn who_sees_the_last_octet_sees_all_octets() {
+fn who_sees_the_last_byte_sees_all_bytes() {
     for (offset, len) in [(0, 64), (3, 61), (1, 4000), (8, 8), (5, 2)] {
         let table = table();
         let memory = buffer(4096);

@@ -187,7 +187,7 @@ fn binds_that_are_not_allowed_are_refused_and_change_nothing() {
             }
         );
     }
-    assert_eq!(try_bind(WindowBind { len: 0, ..good }), SlotFault::NoOctets);
+    assert_eq!(try_bind(WindowBind { len: 0, ..good }), SlotFault::NoBytes);
     let kind = WindowKind::Type2A;
     let by_call = table.bind(rkey, &good, true, &asker(PD, QP));
     assert_eq!(
@@ -253,7 +253,7 @@ fn a_window_of_type_2_is_bound_again_only_after_invalidation_and_with_another_ke
 }
 
 #[test]
-fn a_new_bind_of_type_1_ends_the_old_one_and_one_of_no_octets_only_that() {
+fn a_new_bind_of_type_1_ends_the_old_one_and_one_of_no_bytes_only_that() {
     let table = table();
     let memory = buffer(64);
     let (one, two) = (

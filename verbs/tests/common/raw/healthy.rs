@@ -85,8 +85,8 @@ impl Healthy {
     pub(crate) fn works(&mut self) {
         let Healthy { a, b, turn } = self;
         *turn += 1;
-        let octets = filler(*turn * 17, 64);
-        a.region.write_at(0, &octets).unwrap();
+        let bytes = filler(*turn * 17, 64);
+        a.region.write_at(0, &bytes).unwrap();
         b.qp.post_recv(&RecvWr::new(1, &[b.region.sge(128, 24)]))
             .unwrap();
         let target = b.region.remote();
@@ -104,7 +104,7 @@ impl Healthy {
         let mut found = [0; 64];
         b.region.read_at(0, &mut found[..40]).unwrap();
         b.region.read_at(128, &mut found[40..]).unwrap();
-        assert_eq!(found[..], octets);
+        assert_eq!(found[..], bytes);
         for end in [a, b] {
             assert_eq!(end.qp.state(), QpState::Rts);
             assert!(end.qp.end_reason().is_none());
@@ -114,14 +114,14 @@ impl Healthy {
     /// Checks that a region of the same domain still takes Writes. Writes the bytes that the region
     /// already has.
     pub(crate) fn writes_into(&mut self, region: &MemoryRegion) {
-        let mut octets = [0; 8];
-        region.read_at(0, &mut octets).unwrap();
+        let mut bytes = [0; 8];
+        region.read_at(0, &mut bytes).unwrap();
         let target = region.remote();
         self.a
             .qp
             .post_send(&SendWr::write_inline(
                 4,
-                &octets,
+                &bytes,
                 RemoteBuffer::at(target.addr, target.rkey),
             ))
             .unwrap();

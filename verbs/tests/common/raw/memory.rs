@@ -71,9 +71,9 @@ impl Memory {
         }
     }
 
-    /// Records that `octets` are expected at `offset` of the region.
-    pub(crate) fn expect(&mut self, place: Place, offset: usize, octets: &[u8]) {
-        self.expected[start(place) + offset..][..octets.len()].copy_from_slice(octets);
+    /// Records that `bytes` are expected at `offset` of the region.
+    pub(crate) fn expect(&mut self, place: Place, offset: usize, bytes: &[u8]) {
+        self.expected[start(place) + offset..][..bytes.len()].copy_from_slice(bytes);
     }
 
     /// Returns the expected bytes at `offset` of the region.

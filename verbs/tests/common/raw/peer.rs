@@ -97,9 +97,9 @@ impl Peer {
     }
 
     /// Sends raw bytes.
-    pub(crate) fn send(&mut self, octets: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.stream
-            .write_all(octets)
+            .write_all(bytes)
             .expect("the other side takes bytes");
     }
 
@@ -109,8 +109,8 @@ impl Peer {
         dead_code,
         reason = "only some test binaries have peers that are refused"
     )]
-    pub(crate) fn offers(&mut self, octets: &[u8]) -> bool {
-        self.stream.write_all(octets).is_ok()
+    pub(crate) fn offers(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
     }
 
     pub(crate) fn send_startup(
@@ -133,11 +133,11 @@ impl Peer {
     }
 
     fn receive<const N: usize>(&mut self) -> [u8; N] {
-        let mut octets = [0; N];
+        let mut bytes = [0; N];
         self.stream
-            .read_exact(&mut octets)
+            .read_exact(&mut bytes)
             .unwrap_or_else(|error| panic!("{N} bytes were due: {error}"));
-        octets
+        bytes
     }
 
     /// Receives one startup frame, with its private data.
@@ -177,10 +177,10 @@ impl Peer {
 
     /// Expects a FIN without any data before it.
     pub(crate) fn expect_fin(&mut self) {
-        let mut octets = [0; 256];
-        match self.stream.read(&mut octets) {
+        let mut bytes = [0; 256];
+        match self.stream.read(&mut bytes) {
             Ok(0) => {}
-            Ok(count) => panic!("a FIN was due, but bytes came: {:02x?}", &octets[..count]),
+            Ok(count) => panic!("a FIN was due, but bytes came: {:02x?}", &bytes[..count]),
             Err(error) => panic!("a FIN was due: {error}"),
         }
     }
@@ -190,9 +190,9 @@ impl Peer {
         if self.was_reset {
             return;
         }
-        let mut octets = [0; 4096];
+        let mut bytes = [0; 4096];
         loop {
-            match self.stream.read(&mut octets) {
+            match self.stream.read(&mut bytes) {
                 Ok(0) => panic!("a reset was due, but a FIN came"),
                 Ok(_) => {}
                 Err(error) => {
@@ -203,12 +203,12 @@ impl Peer {
     }
 
     /// Sends single bytes with short pauses between them until the other side ends the connection.
-    pub(crate) fn drip(&mut self, octets: &[u8]) {
+    pub(crate) fn drip(&mut self, bytes: &[u8]) {
         self.stream
             .set_read_timeout(Some(Duration::from_millis(5)))
             .unwrap();
-        let dripped = octets.iter().position(|octet| {
-            let _ = self.stream.write_all(&[*octet]);
+        let dripped = bytes.iter().position(|byte| {
+            let _ = self.stream.write_all(&[*byte]);
             !matches!(self.stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
         });
         assert!(dripped.is_some(), "all bytes were taken");

@@ -138,8 +138,8 @@ impl Scene {
             scene.warm_up(setup.receives);
         }
         if setup.sends && (setup.warm_up || setup.role == Role::Initiator) {
-            let request = Untagged::new(READ_REQUEST, 1, 1, &scene.read_header().octets());
-            assert_eq!(scene.peer.receive_ulpdu(), request.octets());
+            let request = Untagged::new(READ_REQUEST, 1, 1, &scene.read_header().bytes());
+            assert_eq!(scene.peer.receive_ulpdu(), request.bytes());
         }
         let Victim {
             send_cq, recv_cq, ..
@@ -151,7 +151,7 @@ impl Scene {
     /// Exchanges a correct Write. If `send` is set, also exchanges a correct Send.
     fn warm_up(&mut self, send: bool) {
         let write = self.write(0, b"good Write");
-        self.peer.send_ulpdus(&[write.octets()]);
+        self.peer.send_ulpdus(&[write.bytes()]);
         self.memory.expect(Place::Writable, 0, b"good Write");
         if send {
             self.delivers(b"good Send");
@@ -165,18 +165,18 @@ impl Scene {
     }
 
     /// Sends a correct Send and checks that it completes the first receive.
-    pub(crate) fn delivers(&mut self, octets: &[u8]) {
-        let send = self.next_send(octets);
-        self.peer.send_ulpdus(&[send.octets()]);
-        self.delivered(octets);
+    pub(crate) fn delivers(&mut self, bytes: &[u8]) {
+        let send = self.next_send(bytes);
+        self.peer.send_ulpdus(&[send.bytes()]);
+        self.delivered(bytes);
     }
 
     /// Checks that the Send with these bytes, which was sent last, completes the first receive.
-    pub(crate) fn delivered(&mut self, octets: &[u8]) {
+    pub(crate) fn delivered(&mut self, bytes: &[u8]) {
         let wr_id = self.victim.receives[0];
-        self.victim.receives(octets.len());
+        self.victim.receives(bytes.len());
         let at = RECV_AT + (wr_id - WARM_UP_RECV) as usize * RECV_LEN;
-        self.memory.expect(Place::Local, at, octets);
+        self.memory.expect(Place::Local, at, bytes);
         self.msn += 1;
     }
 
@@ -209,13 +209,13 @@ impl Scene {
 
     /// Returns a correct first Read Request of the peer.
     pub(crate) fn read_request(&self, header: ReadHeader) -> Untagged {
-        Untagged::new(READ_REQUEST, 1, 1, &header.octets())
+        Untagged::new(READ_REQUEST, 1, 1, &header.bytes())
     }
 
     /// Sends a ULPDU in a correct FPDU, directly followed by a correct Write. The Write must have
     /// no effect (5041-7.1-18).
     pub(crate) fn commits(&mut self, ulpdu: &[u8]) {
-        let behind = self.write(BEHIND as u64, b"behind what was wrong").octets();
+        let behind = self.write(BEHIND as u64, b"behind what was wrong").bytes();
         self.peer.send_ulpdus(&[ulpdu, &behind]);
     }
 
@@ -254,8 +254,8 @@ impl Scene {
     }
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x} ")).collect()
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x} ")).collect()
 }
 
 /// Connects with our side as responder, revision 1.

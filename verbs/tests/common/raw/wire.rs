@@ -2,7 +2,7 @@
 //! test, and can build invalid messages.
 
 /// Computes the CRC32C of iSCSI (RFC 3720 section 12.1), four bits at a time.
-pub(crate) fn crc32c(octets: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     const fn table() -> [u32; 16] {
         let mut table = [0; 16];
         let mut nibble = 0;
@@ -24,8 +24,8 @@ pub(crate) fn crc32c(octets: &[u8]) -> u32 {
     }
     const TABLE: [u32; 16] = table();
     let mut crc = u32::MAX;
-    for octet in octets {
-        crc ^= u32::from(*octet);
+    for byte in bytes {
+        crc ^= u32::from(*byte);
         crc = crc >> 4 ^ TABLE[crc as usize & 15];
         crc = crc >> 4 ^ TABLE[crc as usize & 15];
     }
@@ -178,7 +178,7 @@ impl Tagged {
         }
     }
 
-    pub(crate) fn octets(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let head = control(
             self.t,
             self.last,
@@ -230,7 +230,7 @@ impl Untagged {
         }
     }
 
-    pub(crate) fn octets(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = control(
             self.t,
             self.last,
@@ -265,7 +265,7 @@ pub(crate) struct ReadHeader {
 }
 
 impl ReadHeader {
-    pub(crate) fn octets(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = self.sink_stag.to_be_bytes().to_vec();
         out.extend_from_slice(&self.sink_to.to_be_bytes());
         out.extend_from_slice(&self.len.to_be_bytes());
@@ -287,7 +287,7 @@ pub(crate) struct AtomicHeader {
 }
 
 impl AtomicHeader {
-    pub(crate) fn octets(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for word in [self.code, self.id, self.stag] {
             out.extend_from_slice(&word.to_be_bytes());
@@ -353,13 +353,13 @@ impl Code {
             header[2] |= 0x20; // R
             header.extend_from_slice(&offending[18..46]);
         }
-        Untagged::new(TERMINATE, 2, 1, &header).octets()
+        Untagged::new(TERMINATE, 2, 1, &header).bytes()
     }
 
     /// Returns the ULPDU of a Terminate without headers.
     pub(crate) fn bare(self) -> Vec<u8> {
         let header = [self.layer << 4 | self.etype, self.code, 0, 0];
-        Untagged::new(TERMINATE, 2, 1, &header).octets()
+        Untagged::new(TERMINATE, 2, 1, &header).bytes()
     }
 }
 
@@ -378,7 +378,7 @@ pub(crate) fn filler(seed: usize, len: usize) -> Vec<u8> {
 #[test]
 fn figures_5_and_6_of_rfc_5044_come_out() {
     let mut fpdus = Fpdus::new(true, true);
-    let figure5 = fpdus.seal(&Untagged::new(SEND, 0, 1, &[0; 24]).octets());
+    let figure5 = fpdus.seal(&Untagged::new(SEND, 0, 1, &[0; 24]).bytes());
     assert_eq!(figure5[..8], [0, 0, 0, 0, 0, 0x2A, 0x41, 0x43]);
     assert_eq!(figure5[48..], [0x52, 0x23, 0x99, 0x83]);
     // In Figure 6 a Marker is between the DDP header and the payload.
@@ -386,7 +386,7 @@ fn figures_5_and_6_of_rfc_5044_come_out() {
         position: 512 - 20,
         ..fpdus
     };
-    let figure6 = fpdus.seal(&Untagged::new(SEND, 0, 2, &[0; 24]).octets());
+    let figure6 = fpdus.seal(&Untagged::new(SEND, 0, 2, &[0; 24]).bytes());
     assert_eq!(figure6[20..24], [0, 0, 0, 0x14]);
     assert_eq!(figure6[48..], [0x84, 0x92, 0x58, 0x98]);
 }

@@ -14,7 +14,7 @@ pub(super) struct Row {
     /// Length in bytes of each receive in the guest.
     pub(super) receives: &'static [usize],
     /// First bytes of the Terminate Header; `None` if siw closes without one.
-    pub(super) octets: Option<[u8; 3]>,
+    pub(super) bytes: Option<[u8; 3]>,
     /// Description of the bytes that the RFCs require.
     pub(super) rfc: &'static str,
     /// Additional remark for the deviation.
@@ -44,7 +44,7 @@ const BASE: Row = Row {
     title: "",
     wrong: |_| Vec::new(),
     receives: &[LEN],
-    octets: None,
+    bytes: None,
     rfc: "",
     besides: "",
     received: &[FLUSHED],
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             .with(&[1; 8]))
         },
-        octets: Some([0x11, 0x04, 0x00]),
+        bytes: Some([0x11, 0x04, 0x00]),
         rfc: "11 04",
         ..BASE
     },
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             .with(&[1; 8]))
         },
-        octets: Some([0x21, 0x06, 0x00]),
+        bytes: Some([0x21, 0x06, 0x00]),
         rfc: "12 06",
         ..BASE
     },
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             .with(&[1; 8]))
         },
-        octets: Some([0x20, 0x05, 0x00]),
+        bytes: Some([0x20, 0x05, 0x00]),
         rfc: "02 05",
         ..BASE
     },
@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             .with(&[1; 8]))
         },
-        octets: Some([0x20, 0x06, 0x00]),
+        bytes: Some([0x20, 0x06, 0x00]),
         rfc: "02 06",
         ..BASE
     },
@@ -122,7 +122,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             .with(&[1; 8]))
         },
-        octets: Some([0x20, 0x06, 0x00]),
+        bytes: Some([0x20, 0x06, 0x00]),
         rfc: "02 06",
         ..BASE
     },
@@ -137,7 +137,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             .with(&[1; 8]))
         },
-        octets: Some([0x21, 0x01, 0x03]),
+        bytes: Some([0x21, 0x01, 0x03]),
         rfc: "12 01 c0",
         received: &["general_err"],
         ..BASE
@@ -147,7 +147,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "send_bad_msn",
         title: "a Send with MSN 2 where 1 is due",
         wrong: |_| one(&Untagged::send(2).with(&[1; 8])),
-        octets: Some([0x21, 0x03, 0x03]),
+        bytes: Some([0x21, 0x03, 0x03]),
         rfc: "12 03 c0",
         received: &["general_err"],
         ..BASE
@@ -163,7 +163,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             .with(&[1; 8]))
         },
-        octets: Some([0x21, 0x04, 0x03]),
+        bytes: Some([0x21, 0x04, 0x03]),
         rfc: "12 04 c0",
         received: &["general_err"],
         ..BASE
@@ -174,7 +174,7 @@ pub(super) const ROWS: &[Row] = &[
         title: "a Send without a receive",
         wrong: |_| one(&Untagged::send(1).with(&[1; 8])),
         receives: &[],
-        octets: Some([0x21, 0x02, 0x03]),
+        bytes: Some([0x21, 0x02, 0x03]),
         rfc: "12 02 c0",
         received: &[],
         ..BASE
@@ -185,7 +185,7 @@ pub(super) const ROWS: &[Row] = &[
         title: "a Send of 8 bytes for a receive of 7",
         wrong: |_| one(&Untagged::send(1).with(&[1; 8])),
         receives: &[7],
-        octets: Some([0x21, 0x02, 0x03]),
+        bytes: Some([0x21, 0x02, 0x03]),
         rfc: "12 05 c0",
         received: &["loc_len_err"],
         ..BASE
@@ -195,7 +195,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "crc",
         title: "a Send with a wrong CRC",
         wrong: |_| fpdu(&Untagged::send(1).with(&[1; 8]), Crc::Wrong),
-        octets: Some([0x02, 0x02, 0x00]),
+        bytes: Some([0x02, 0x02, 0x00]),
         rfc: "20 02",
         received: &["general_err"],
         ..BASE
@@ -205,7 +205,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "fpdu_length",
         title: "an FPDU that ends inside the DDP header",
         wrong: |_| one(&Untagged::send(1).with(&[])[..17]),
-        octets: Some([0x02, 0x03, 0x00]),
+        bytes: Some([0x02, 0x03, 0x00]),
         rfc: "20 03",
         ..BASE
     },
@@ -220,7 +220,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             .with(&[1; 8]))
         },
-        octets: Some([0x11, 0x00, 0x03]),
+        bytes: Some([0x11, 0x00, 0x03]),
         rfc: "11 00 c0",
         ..BASE
     },
@@ -229,7 +229,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "write_no_right",
         title: "a Write to memory without the right of remote write",
         wrong: |pair| one(&Tagged::write(pair.local.rkey, pair.local.addr).with(&[1; 8])),
-        octets: Some([0x11, 0x00, 0x03]),
+        bytes: Some([0x11, 0x00, 0x03]),
         rfc: "11 00 c0",
         ..BASE
     },
@@ -244,7 +244,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             .with(&[1; 8]))
         },
-        octets: Some([0x11, 0x01, 0x03]),
+        bytes: Some([0x11, 0x01, 0x03]),
         rfc: "11 01 c0",
         ..BASE
     },
@@ -263,7 +263,7 @@ pub(super) const ROWS: &[Row] = &[
             };
             [one(&first.with(&[0; 8])), one(&second.with(&[1; 8]))].concat()
         },
-        octets: Some([0x11, 0x01, 0x03]),
+        bytes: Some([0x11, 0x01, 0x03]),
         rfc: "no error, each segment is independent",
         ..BASE
     },
@@ -278,7 +278,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             .with(&[1; 8]))
         },
-        octets: Some([0x01, 0x00, 0x03]),
+        bytes: Some([0x01, 0x00, 0x03]),
         rfc: "11 03 c0",
         ..BASE
     },
@@ -287,7 +287,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "read_bad_stag",
         title: "a Read from an unknown STag",
         wrong: |pair| one(&read_request(1, SINK, 16, (!pair.all.rkey, pair.all.addr))),
-        octets: Some([0x10, 0x00, 0x07]),
+        bytes: Some([0x10, 0x00, 0x07]),
         rfc: "01 00 e0",
         besides: "siw's own receives are never flushed",
         received: &[],
@@ -298,7 +298,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "read_out_of_bounds",
         title: "a Read that ends after the memory",
         wrong: |pair| one(&read_request(1, SINK, 129, (pair.all.rkey, pair.all.addr))),
-        octets: Some([0x10, 0x01, 0x07]),
+        bytes: Some([0x10, 0x01, 0x07]),
         rfc: "01 01 e0",
         besides: "siw's own receives are never flushed",
         received: &[],
@@ -316,7 +316,7 @@ pub(super) const ROWS: &[Row] = &[
                 (pair.all.rkey, pair.all.addr),
             ))
         },
-        octets: Some([0x10, 0xff, 0x07]),
+        bytes: Some([0x10, 0xff, 0x07]),
         rfc: "01 01 e0",
         besides: "siw's own receives are never flushed",
         received: &[],
@@ -327,7 +327,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "read_bad_msn",
         title: "a Read Request with MSN 2 where 1 is due",
         wrong: |pair| one(&read(pair, 2)),
-        octets: Some([0x21, 0x03, 0x03]),
+        bytes: Some([0x21, 0x03, 0x03]),
         rfc: "12 03 c0",
         ..BASE
     },
@@ -336,7 +336,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "read_with_payload",
         title: "a Read Request with bytes after its header",
         wrong: |pair| one(&[read(pair, 1), vec![0; 4]].concat()),
-        octets: None,
+        bytes: None,
         rfc: "a Terminate Message",
         besides: "closes without a Terminate Message",
         ..BASE
@@ -353,7 +353,7 @@ pub(super) const ROWS: &[Row] = &[
             };
             [one(&first.with(&[1; 8])), one(&read(pair, 1))].concat()
         },
-        octets: None,
+        bytes: None,
         rfc: "a Terminate Message",
         besides: "closes without a Terminate Message",
         received: &["general_err"],
@@ -364,7 +364,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "unsolicited_read_response",
         title: "an unsolicited Read Response",
         wrong: |pair| one(&Tagged::read_response(pair.all.rkey, pair.all.addr).with(&[1; 8])),
-        octets: Some([0x01, 0x00, 0x03]),
+        bytes: Some([0x01, 0x00, 0x03]),
         rfc: "no code of its own, uwarp sends 02 06 c0",
         ..BASE
     },

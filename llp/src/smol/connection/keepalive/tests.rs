@@ -37,17 +37,17 @@ impl Scene {
 }
 
 #[test]
-fn a_question_carries_no_octet_and_is_answered() {
+fn a_question_carries_no_byte_and_is_answered() {
     for v6 in [false, true] {
         let mut scene = watched(v6);
-        for octets in [0, 5] {
-            let sent = vec![7; octets];
+        for bytes in [0, 5] {
+            let sent = vec![7; bytes];
             let taken = scene
                 .client
                 .try_send(&[Piece::from(&sent)], SendHints::NONE);
-            assert_eq!(taken, Ok(octets));
+            assert_eq!(taken, Ok(bytes));
             scene.drive();
-            assert_eq!(scene.received(), octets);
+            assert_eq!(scene.received(), bytes);
             scene.drive();
             scene.packets();
             for _ in 0..20 {
@@ -81,7 +81,7 @@ fn a_peer_that_never_sent_anything_is_asked_too() {
 }
 
 #[test]
-fn a_question_while_octets_are_not_acknowledged_is_no_data_and_its_answer_a_sign_of_life() {
+fn a_question_while_bytes_are_not_acknowledged_is_no_data_and_its_answer_a_sign_of_life() {
     let mut scene = watched(false);
     // The link drops segments with data and delivers others.
     scene.limit.store(40, std::sync::atomic::Ordering::Relaxed);
@@ -95,8 +95,8 @@ fn a_question_while_octets_are_not_acknowledged_is_no_data_and_its_answer_a_sign
         for packet in scene.packets() {
             match Segment::parse(&packet).unwrap().payload {
                 0 => questions += 1,
-                octets => {
-                    assert_eq!(octets, 100);
+                bytes => {
+                    assert_eq!(bytes, 100);
                     repetitions += 1;
                 }
             }
@@ -120,7 +120,7 @@ fn a_question_while_octets_are_not_acknowledged_is_no_data_and_its_answer_a_sign
 }
 
 #[test]
-fn octets_that_are_never_acknowledged_end_the_connection_although_the_peer_answers() {
+fn bytes_that_are_never_acknowledged_end_the_connection_although_the_peer_answers() {
     let mut scene = watched(false);
     scene.limit.store(40, std::sync::atomic::Ordering::Relaxed);
     let taken = scene

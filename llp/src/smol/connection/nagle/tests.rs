@@ -13,13 +13,10 @@ const FPDU: usize = 1000;
 impl Scene {
     /// Offers `count` FPDUs, beginning with number `from`. Returns the number of FPDUs accepted.
     fn offer(&mut self, from: usize, count: usize) -> usize {
-        let octets = vec![7; FPDU * count];
+        let bytes = vec![7; FPDU * count];
         let ends: Vec<u64> = (1..=from + count).map(|end| (end * FPDU) as u64).collect();
         let hints = SendHints::new((from * FPDU) as u64, &ends[from..]);
-        let taken = self
-            .client
-            .try_send(&[Piece::from(&octets)], hints)
-            .unwrap();
+        let taken = self.client.try_send(&[Piece::from(&bytes)], hints).unwrap();
         assert_eq!(taken % FPDU, 0);
         taken / FPDU
     }

@@ -49,7 +49,7 @@ struct Narrow {
 
 impl Link for Narrow {
     fn send(&self, packet: Packet, _route: &mut Route) {
-        self.sent.lock().push(packet.octets().to_vec());
+        self.sent.lock().push(packet.bytes().to_vec());
         let packet = if self.shared.load(Ordering::Relaxed) {
             let mut queue = self.queue.lock();
             queue.push_back(packet);
@@ -60,7 +60,7 @@ impl Link for Narrow {
         } else {
             packet
         };
-        if packet.octets().len() <= self.limit.load(Ordering::Relaxed) {
+        if packet.bytes().len() <= self.limit.load(Ordering::Relaxed) {
             let peer = self.peer.get().and_then(Weak::upgrade).unwrap();
             peer.receive(packet, &mut Route::default());
         }
@@ -141,7 +141,7 @@ impl Scene {
                 receive_buffer: 256 << 10,
                 send_buffer: 256 << 10,
                 inbox: 256,
-                inbox_octets: usize::MAX,
+                inbox_bytes: usize::MAX,
                 congestion,
                 early_recovery: true,
                 checksums: true,
@@ -195,17 +195,17 @@ impl Scene {
     /// Sends FPDUs of EMSS bytes.
     fn send(&mut self, count: usize) {
         let emss = self.client.emss();
-        let octets = vec![7; emss * count];
+        let bytes = vec![7; emss * count];
         let ends: Vec<u64> = (1..=count).map(|number| (number * emss) as u64).collect();
-        let pieces = [Piece::from(&octets)];
+        let pieces = [Piece::from(&bytes)];
         let taken = self.client.try_send(&pieces, SendHints::new(0, &ends));
-        assert_eq!(taken, Ok(octets.len()));
+        assert_eq!(taken, Ok(bytes.len()));
     }
 
     pub(crate) fn received(&mut self) -> usize {
         let (mut buffer, mut sum) = (vec![0; 64 << 10], 0);
         while let Recv::Data(count) = self.server.try_recv(&mut buffer).unwrap() {
-            assert!(buffer[..count].iter().all(|octet| *octet == 7));
+            assert!(buffer[..count].iter().all(|byte| *byte == 7));
             sum += count;
         }
         sum
@@ -302,11 +302,11 @@ fn a_queue_that_fills_up_once_a_segment_was_begun_does_not_cut_it() {
     for v6 in [false, true] {
         let mut scene = Scene::new(v6);
         scene.shared.store(true, Ordering::Relaxed);
-        let octets = vec![7; FPDU * COUNT];
+        let bytes = vec![7; FPDU * COUNT];
         let ends: Vec<u64> = (1..=COUNT).map(|number| (number * FPDU) as u64).collect();
         let (mut sent, mut received) = (0, 0);
         while received < (COUNT - IN_QUEUE) * FPDU {
-            let pieces = [Piece::from(&octets[sent..])];
+            let pieces = [Piece::from(&bytes[sent..])];
             let hints = SendHints::new(sent as u64, &ends);
             sent += scene.client.try_send(&pieces, hints).unwrap();
             received += scene.received();
