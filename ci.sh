@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Everything that CI runs, in parts with names. Without an argument: prints the list.
+# Runs parts of the CI, selected by name. Without an argument, prints the list of parts.
 set -euo pipefail
 cd "$(dirname "$0")"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
-# Enough for backtraces with lines. Full debug information would take minutes to build, and
-# gigabytes of space.
+# This is enough for line numbers in backtraces. Full debug information would take minutes to build,
+# and gigabytes of space.
 export CARGO_PROFILE_DEV_DEBUG="${CARGO_PROFILE_DEV_DEBUG:-line-tables-only}"
 # CI builds everything once. The data for incremental compilation would take 6 GB.
 if [ "${CI-}" = true ]; then
@@ -87,7 +87,7 @@ need_package() { # COMMAND PACKAGE
     command -v "$1" >/dev/null 2>&1
 }
 
-# Makes the folder of the reports, and prints the path of the report with that name.
+# Creates the directory of the reports, and prints the path of the report with this name.
 report_path() { # NAME
     local folder
     folder=$(realpath -m "${CARGO_TARGET_DIR:-target}")/reports
@@ -95,13 +95,14 @@ report_path() { # NAME
     printf '%s/%s.md\n' "$folder" "$1"
 }
 
-# Returns success if TAP devices work in an own network namespace.
+# Succeeds if a TAP device can be created in a new network namespace.
 own_namespace() {
     local try='ip tuntap add uwarp0 mode tap'
     unshare -Urn sh -c "$try" 2>/dev/null || unshare -n sh -c "$try" 2>/dev/null
 }
 
-# Compiles the sites for deliberate faults into the stack (mutant/). A feature would be published.
+# Flags that compile the sites for deliberate faults (mutant/) into the stack. A `cfg` is used,
+# because a Cargo feature would be published.
 MUTANTS="${RUSTFLAGS-} --cfg uwarp_mutants"
 
 part_fmt() { cargo fmt --all --check; }
@@ -111,8 +112,8 @@ part_clippy() {
 }
 part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 
-# Checks every published crate as users get it: it builds from its own files, has its licences, and
-# names no unpublished crate.
+# Checks the package of each published crate. It must build from its own files, contain its readme
+# and licences, and not mention mutants in its manifest.
 part_package() { # OPTION...
     local crates packages=() crate file content
     crates=$(grep -L '^publish = false' -- */Cargo.toml | xargs sed -n '/^\[package\]/,/^version/s/^name = "\(.*\)"$/\1/p')
@@ -133,7 +134,7 @@ part_package() { # OPTION...
     done
 }
 
-# The same without building each crate, which takes minutes.
+# Checks the packages without building the crates, because the builds take minutes.
 part_package_files() { part_package --no-verify; }
 
 part_nostd() {
@@ -145,7 +146,7 @@ part_test() {
     if command -v tshark >/dev/null 2>&1; then
         export UWARP_REQUIRE_TSHARK=1
     fi
-    # With an own network namespace and a TAP device, no test that needs them may skip.
+    # If a network namespace and a TAP device can be created, no test that needs them may skip.
     need_package ip iproute2 || true
     if own_namespace; then
         export UWARP_REQUIRE_NETNS=1
@@ -166,20 +167,20 @@ need_nightly() { # COMPONENT...
     rustc +nightly --version
 }
 
-# Miri interprets, which is some hundred times slower. So property tests run few cases, and
-# snapshots are compared without asking cargo for their location. Tests that need a real kernel
-# (descriptors, sleeping threads) do not run. Miri uses one core, so two processes run at the same
-# time.
+# Miri interprets programs, which is some hundred times slower, so property tests run few cases.
+# INSTA_WORKSPACE_ROOT is set, so that snapshot tests need not ask cargo for the workspace. Tests
+# that need a real kernel (descriptors, sleeping threads) do not run. Miri uses one core, so two
+# processes run at the same time.
 part_miri() {
     need_nightly miri rust-src || return 0
-    # Registered memory is accessed by words of every size, which Miri's emulation of weak memory
+    # Registered memory is accessed by words of several sizes, which Miri's emulation of weak memory
     # does not support.
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-disable-weak-memory-emulation"
-    # The cheapest generator of random numbers.
+    # XorShift is the cheapest generator of random numbers.
     export PROPTEST_CASES=4 PROPTEST_RNG_ALGORITHM=xs INSTA_WORKSPACE_ROOT=$PWD
     local miri="cargo +nightly miri test --locked --lib"
-    # Builds the dependencies that both have in common. The other crates use other features of
-    # these.
+    # Builds uwarp-verbs and its dependencies before the two processes below start. The protocol
+    # crates need dependencies with other features, which their process builds itself.
     $miri --no-run -p uwarp-verbs
     local said
     said=$(mktemp)
@@ -203,8 +204,8 @@ part_conformance-full() {
     cargo test --release --locked -p uwarp-conformance --test ours -- --ignored --nocapture
 }
 
-# Runs the tests with deliberate faults, by the name of the test. They are built together, and
-# optimized because of their many runs.
+# Runs the test target with this name, with deliberate faults compiled in. The crates are built
+# together. They are optimized, because the tests make many runs.
 test_mutants() { # NAME
     RUSTFLAGS=$MUTANTS cargo test --profile sim --locked -p uwarp-mutant -p uwarp-sim -p uwarp-fuzz --test "$1"
 }
@@ -251,7 +252,8 @@ bench_whole() { # [--rounds N]
     part_bench-siw "${rounds[@]}"
 }
 
-# Counts do not depend on load. This fails if a message takes more instructions than recorded.
+# Counts the instructions of the data path, because they do not depend on the load of the machine.
+# Fails if a message takes more instructions than recorded.
 part_instructions() { # [--record]
     if ! need_package valgrind valgrind; then
         echo "SKIPPED: valgrind is not installed and cannot be installed here (needs root and apt)"
@@ -307,7 +309,8 @@ part_demo() {
     say "uwarp rping, two processes"
     ./target/release/uwarp rping -s -a 127.0.0.1 -p 7174 -v -C 10 &
     local server=$!
-    # The client is retried only while nothing listens yet. The server never stays behind.
+    # The client is retried only while the server does not listen yet. If the client fails, the
+    # server is killed.
     local tries=0 said
     until said=$(./target/release/uwarp rping -c -a 127.0.0.1 -p 7174 -C 10 -S 4096 -v -V 2>&1); do
         tries=$((tries + 1))
@@ -322,7 +325,8 @@ part_demo() {
     wait "$server"
 }
 
-# Debian packages of the programs that run on the drop-in library, and to compile programs for it.
+# Debian packages with programs that run on the drop-in library, and with tools to compile programs
+# for it.
 DROPIN_PACKAGES="rdmacm-utils ibverbs-utils libibverbs1 librdmacm1 perftest qperf fio tgt libiscsi-bin qemu-system-x86 libfabric-bin libfabric1 python3-pyverbs
     openmpi-bin libopenmpi-dev gcc libc6-dev libibverbs-dev librdmacm-dev iproute2 util-linux"
 
@@ -340,8 +344,8 @@ dropin_packages() {
         echo "$package ${version:-is not installed}"
         [ -n "$version" ] || missing+=" $package"
     done
-    # Some programs run in unprivileged namespaces of their own. Debian's container images lack
-    # documents, which include pyverbs' tests.
+    # Tests may still skip if unprivileged namespaces or the tests of pyverbs are missing. The
+    # latter are in /usr/share/doc, which Debian's container images omit.
     local try='unshare -n -u true && ip link add uw0 type veth peer name uw1' nobody=()
     [ "$(id -u)" != 0 ] || nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs)
     if "${nobody[@]}" unshare -Urn sh -c "$try" && [ -d /usr/share/doc/rdma-core/tests ]; then
@@ -351,10 +355,11 @@ dropin_packages() {
 
 part_dropin() {
     dropin_packages
-    # QEMU's migration fails in one of eight runs if the memory may change while it is sent.
+    # Number of migrations that the test of QEMU runs. If memory can change while it is being sent,
+    # one migration in eight fails.
     export UWARP_MIGRATIONS=${UWARP_MIGRATIONS:-50}
     cargo build --release --locked
-    # With the features of all members, as `test` builds it.
+    # `--workspace` selects the features of all members, as in `test`.
     UWARP_BIN=$(realpath "${CARGO_TARGET_DIR:-target}")/release/uwarp cargo test --workspace --locked --test dropin
 }
 
@@ -377,25 +382,25 @@ part_interop() { # [--dangerous] FILTER...
     fi
     local built=0
     interop/guest/build.sh >/dev/null || built=$?
-    # 4: Debian has a newer kernel, and the installed one is no longer available.
+    # Exit status 4: Debian has a newer kernel, and the installed version is no longer available.
     if [ "$built" = 4 ] && [ "$(id -u)" = 0 ]; then
         install_guest_packages "linux-headers-amd64 linux-source"
         built=0
         interop/guest/build.sh >/dev/null || built=$?
     fi
     [ "$built" = 0 ] || return "$built"
-    # As users get them: the command, and the library for the distribution's programs.
+    # Builds the command and the drop-in library as users get them.
     cargo build --release --locked -p uwarp -p uwarp-dropin
     local target filter
     target=$(realpath "${CARGO_TARGET_DIR:-target}")
     filter=$(IFS=,; printf '%s' "$*")
-    # Only a run of all tests has a report.
+    # Only a run of all tests writes a report.
     if [ $# = 0 ]; then
         UWARP_INTEROP_REPORT=${UWARP_INTEROP_REPORT:-$(report_path interop)}
         export UWARP_INTEROP_REPORT
     fi
-    # Optimized, because debug builds spend minutes on 16 MiB of patterns and CRC. Linking with LTO
-    # would take a minute more.
+    # The tests are optimized, because debug builds spend minutes on patterns and CRCs of 16 MiB.
+    # Linking with LTO would take a minute more.
     UWARP_INTEROP=1 UWARP_BIN=$target/release/uwarp \
         cargo test --profile sim --locked --no-fail-fast -p uwarp-interop --test interop --test conformance -- ${filter:+"$filter"}
 }
@@ -410,23 +415,23 @@ install_guest_packages() { # PACKAGES
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1 >/dev/null || true
 }
 
-# Parts that only compute run beside the others, which leave processors idle while crates wait for
-# each other, while the linker works, and while tests wait. They run at low priority, because some
-# of the others have time limits. Their output is printed at their end.
+# Parts that only compute run in the background. The other parts leave processors idle while crates
+# wait for each other, while the linker works, and while tests wait. The background parts run at low
+# priority, because some other parts have time limits. Their output is printed when they end.
 BESIDE=
 BESIDE_SAYS=
 trap '[ -z "$BESIDE" ] || kill -- "-$BESIDE" 2>/dev/null || true; [ -z "$BESIDE_SAYS" ] || rm -f "$BESIDE_SAYS"' EXIT
 
 begin_beside() { # PART...
     BESIDE_SAYS=$(mktemp)
-    # In its own process group, so that it ends with this script.
+    # `set -m` gives the job its own process group, which the trap kills when this script ends.
     set -m
     (
         renice -n 19 -p "$BASHPID" >/dev/null
         for part in "$@"; do
             say "$part"
             start=$SECONDS
-            # A subshell keeps its exports from the other parts.
+            # The subshell keeps the exports of a part from reaching the other parts.
             ("part_$part")
             say "$part took $((SECONDS - start)) s beside others"
         done
@@ -450,7 +455,7 @@ part_build_tests() { cargo test --workspace --locked --no-run; }
 part_all() {
     local part start took=
     export UWARP_INTEROP_CONNECTIONS=${UWARP_INTEROP_CONNECTIONS:-10}
-    # Toolchains and packages come first, because two installations at once would fail.
+    # Toolchains and packages are installed first, because two installations at once would fail.
     need_nightly miri rust-src || true
     need_fuzzing || true
     need_target $MUSL || true
@@ -467,10 +472,10 @@ part_all() {
     say "what ran beside these"
     end_beside
     say "these took:$took and what ran beside them $((SECONDS - start)) s more"
-    # `test` also runs the tests of `dropin`.
+    # `test` also runs the tests of `dropin`, which need these packages.
     say "packages of the programs for the drop-in library"
     dropin_packages
-    # The library as users get it, which `interop` has built.
+    # `test` uses the command and the library that `interop` has built as users get them.
     local built
     built=$(realpath "${CARGO_TARGET_DIR:-target}")/release
     if [ -x "$built/uwarp" ] && [ -e "$built/libuwarp_dropin.so" ]; then

@@ -1,9 +1,10 @@
-# The part of ci.sh that builds the HTML site of all pages; sourced by it.
+# Part of ci.sh that builds the HTML site of all pages. ci.sh sources this file.
 
 # The version that CI builds with.
 MDBOOK=0.4.52
 
-# mdBook, installed beside the build where the user has another version or none.
+# Makes this version of mdBook available. Installs it in the build directory if the user has another
+# version or none.
 need_mdbook() {
     local tools
     [ "$(mdbook --version 2>/dev/null)" != "mdbook v$MDBOOK" ] || return 0
@@ -16,7 +17,7 @@ need_mdbook() {
     fi
 }
 
-# Builds the site, and fails on a link that leads nowhere in it.
+# Builds the site. Fails if a link in it leads to no file.
 part_book() {
     local book page pages
     need_mdbook || return 0
@@ -29,7 +30,8 @@ part_book() {
     for page in "${pages[@]}"; do
         page=${page/%index.md/README.md}
         mkdir -p "$(dirname "$book/src/$page")"
-        # mdBook serves a README as the index of its folder, but keeps links to it as they are.
+        # mdBook turns README.md into the index.html of its folder, but does not change the links to
+        # it.
         sed -E 's/(\]\([^)#]*)README\.md/\1index.md/g' "$page" >"$book/src/${page/%README.md/index.md}"
         book_attachments "$page" "$book/src"
     done
@@ -38,8 +40,8 @@ part_book() {
     echo "${#pages[@]} pages: $book/book/index.html"
 }
 
-# Chapters in the order of docs/README.md, each under its own heading. A page that is listed twice
-# has the first place.
+# Prints mdBook's table of contents: the pages in the order of docs/README.md, under its headings. A
+# page that is listed twice appears only at its first place.
 book_summary() {
     echo '# Summary'
     echo
@@ -65,7 +67,7 @@ book_summary() {
     }
 }
 
-# Copies the files that a page links to, pages aside: pictures, sources, tables.
+# Copies the files that a page links to, except other pages: pictures, sources, tables.
 book_attachments() { # PAGE DESTINATION
     local target file
     while read -r target; do

@@ -1,4 +1,4 @@
-# Parts of ci.sh for other processors and another C library; sourced by ci.sh.
+# Parts of ci.sh for other processors and for another C library. ci.sh sources this file.
 
 AARCH64=aarch64-unknown-linux-gnu
 MUSL=x86_64-unknown-linux-musl
@@ -13,8 +13,8 @@ need_target() { # TARGET
     fi
 }
 
-# Installs a linker and a C library for aarch64, and its emulator. Prints the reason and fails if
-# one is missing.
+# Installs a linker, a C library and an emulator for aarch64. Prints the missing packages and fails
+# if they cannot be installed.
 need_aarch64() {
     local missing
     need_target $AARCH64 || return 1
@@ -37,8 +37,8 @@ aarch64_missing() {
 }
 
 # Tests the workspace on aarch64 with a cross compiler and QEMU's user emulation. The emulation does
-# not reproduce the memory ordering of such a processor. Tests that cannot run under it check
-# QEMU_LD_PREFIX, and print why they skip.
+# not reproduce the memory ordering of an aarch64 processor. Tests that cannot run under emulation
+# check QEMU_LD_PREFIX, and print why they skip.
 part_aarch64() ( # [sample | whole]
     aarch64_ready || return 0
     if [ "${1-}" = sample ]; then
@@ -47,7 +47,8 @@ part_aarch64() ( # [sample | whole]
     fi
     cargo build --locked --target $AARCH64
     if [ "${1-}" = whole ]; then
-        # The drop-in's integration tests use programs of this machine.
+        # The integration tests of the drop-in are left out, because they run programs of this
+        # machine.
         aarch64_tests "${AARCH64_TESTED[@]}"
         aarch64_tests -p uwarp-dropin --lib
     else
@@ -119,7 +120,7 @@ pair_of_programs() { # SERVER CLIENT ROOT
     wait "$server"
 }
 
-# Builds the command as one static file.
+# Builds the command as one static executable.
 part_musl() {
     need_target $MUSL || return 0
     cargo build --locked --target $MUSL -p uwarp

@@ -1,11 +1,11 @@
-# Language of comments and docs, as ./ci.sh words checks it; sourced by ci.sh.
+# Part of ci.sh that checks the language of comments and docs. ci.sh sources this file.
 
-# Directories and files to check. Some alone: WORDS_CRATES=llp/src ./ci.sh words
+# Directories and files to check. To check only some of them: WORDS_CRATES=llp/src ./ci.sh words
 WORDS_CRATES=${WORDS_CRATES:-mpa ddp rdmap llp verbs capture agent perf conformance cli dropin
     sim shim fuzz mutant interop bench examples docs
     README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md}
 
-# Widest comment line, in columns.
+# Maximum width of a comment line, in columns.
 WORDS_WIDTH=100
 
 # Phrases that readers stumble over, and their replacements.
@@ -30,23 +30,23 @@ part_words() {
     echo "${#files[@]} files"
 }
 
-# Prints FILE:LINE: RULE for each line that breaks a rule. A phrase may continue on the next line of
-# a comment.
+# Awk program that prints FILE:LINE: RULE for each line that breaks a rule. It also finds a banned
+# phrase that continues on the next line of a comment.
 WORDS_CHECK='
 function report(rule) {
     printf "%s:%d: %s\n", FILENAME, FNR, rule
     failed = 1
 }
 
-# Comment of a line of Rust, with its slashes; empty if it has none. Literals are removed first,
-# because they may hold slashes, and quotations in the comment with them.
+# Returns the comment of a line of Rust, with its slashes, or an empty string. Removes string
+# literals first, because they may contain slashes. This also removes quotations from the comment.
 function comment_of(line) {
     gsub(/\\\\|\\"|\047"\047/, "", line)
     gsub(/"[^"]*"/, "", line)
     return match(line, /(^|[ \t])\/\/.*/) ? substr(line, RSTART) : ""
 }
 
-# Columns of a line: bytes less the continuation bytes of UTF-8.
+# Returns the number of columns of a line: its bytes without the continuation bytes of UTF-8.
 function columns(line) {
     gsub(/[\200-\277]/, "", line)
     return length(line)
@@ -86,7 +86,7 @@ FNR == 1 {
     gsub(/^[ \t]*(\/\/+!?|>)?[ \t]*/, "", text)
     text = tolower(text)
     gsub(/[ \t]+/, " ", text)
-    # The end of the line before counts only with a part of this one.
+    # A match that lies wholly in the previous line was already reported for that line.
     both = last " " text " "
     for (i = 1; i <= phrases; i++) {
         at = match(both, "(^|[^a-z])" phrase[i] "[^a-z]")

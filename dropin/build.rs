@@ -57,8 +57,8 @@ fn main() -> std::io::Result<()> {
 
 /// Selects lld. rustc passes a version script of its own, which is anonymous. GNU ld does not
 /// accept an anonymous script together with named nodes ("anonymous version tag cannot be combined
-/// with other version tags"); lld does. It is rustc's default on x86-64, and the toolchain contains
-/// it on other processors too.
+/// with other version tags"); lld does. lld is rustc's default on x86-64, and the toolchain
+/// contains it for other processors, too.
 fn link_with_lld() {
     println!("cargo::rustc-cdylib-link-arg=-fuse-ld=lld");
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

@@ -52,8 +52,8 @@ part_fuzz-smoke() (
     return "$status"
 )
 
-# Runs every second target with the command that a person would type. The target must find its seeds
-# and dictionary without being given them.
+# Runs every second target with the command that a person would type. The command names neither
+# seeds nor dictionary; the target must find both by itself.
 fuzz_smoke_runs() { # LOGS REMAINDER
     local count=0 target runs log started
     for target in $(cargo fuzz list); do
@@ -88,8 +88,8 @@ fuzz_smoke_minimizes() { # LOGS
     [ -n "$(ls "$corpus")" ] || { echo "cargo fuzz cmin has not found the seeds"; return 1; }
 }
 
-# Measures lines and regions of the three protocol cores that all seeds and corpora reach together.
-# `cargo fuzz coverage` measures one target at a time.
+# Measures how many lines and regions of the three protocol crates all seeds and corpora together
+# cover. `cargo fuzz coverage` measures one target at a time.
 part_fuzz-coverage() {
     need_fuzzing llvm-tools || return 0
     local tools directory binary

@@ -93,8 +93,8 @@ impl Session {
         }
     }
 
-    /// Opens an active connection. It resolves the address and the route and creates the QP. The
-    /// event `ready` reports the result.
+    /// Opens an active connection: resolves the address and the route, and creates the QP. The
+    /// event `ready` or `failed` reports the result.
     pub(crate) fn open(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
         let Some(ip) = parse_ip(fields, "addr")? else {
             return Err(Refusal::agent("addr: an address was expected"));

@@ -1,10 +1,10 @@
 //! Protocol of the control connection, without I/O. It splits the input into lines and queues the
-//! output. Both have limits.
+//! output. The length of a line and of the queue is limited.
 
 /// Maximum length of a line in bytes, without its end.
 const MAX_LINE: usize = 65_535;
-/// Number of queued bytes at which commands of the controller are no longer executed. They continue
-/// after the controller has read some of the output.
+/// Number of queued bytes at which no further command is executed until the controller has read
+/// some of the output.
 const FULL: usize = 1 << 20;
 /// Number of queued bytes at which the session ends. Events and completions add to the queue even
 /// if no command is executed.
@@ -17,7 +17,7 @@ pub(crate) enum Incoming {
     TooLong,
 }
 
-/// Input and output of one controller. The owner of the connection transfers the bytes.
+/// Input and output of one controller. The owner of the connection sends and receives the bytes.
 #[derive(Default)]
 pub(crate) struct Control {
     input: Input,
@@ -71,8 +71,8 @@ impl Control {
         }
     }
 
-    /// Returns true if the output queue is full. Then nothing is read from the controller until it
-    /// has read.
+    /// Returns true if the output queue is full. While it is full, nothing is read from the
+    /// controller.
     pub(crate) fn is_full(&self) -> bool {
         self.queued().len() >= FULL
     }

@@ -45,7 +45,7 @@ impl Controller {
     }
 
     /// Waits for events, for input if the output queue has room, and for room in the connection if
-    /// output waits. Then sends and reads. If the session is `busy`, it does not block, because
+    /// output is queued. Then sends and reads. Does not block if the session is `busy`, because
     /// commands that waited for room in the queue may now be executed.
     fn wait(&mut self, busy: bool) -> io::Result<()> {
         let control = &self.session.control;

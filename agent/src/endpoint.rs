@@ -39,8 +39,8 @@ pub(crate) struct Listener {
 }
 
 pub(crate) struct Connection {
-    /// This field must precede `id`, because fields are dropped in this order. `id` must exist
-    /// until it has received the end of the QP.
+    /// This field must precede `id`, because fields are dropped in order of declaration. `id` must
+    /// still exist when the QP reports its end.
     pub(crate) queues: Option<Queues>,
     pub(crate) id: CmId,
     pub(crate) params: QpParams,

@@ -94,8 +94,8 @@ impl Hub {
         self.boxes.lock().open.len()
     }
 
-    /// Queues an event for every controller. Also records failures of the network and shortages of
-    /// listeners.
+    /// Queues an event for every controller. Also records a failure of the network, or a resource
+    /// shortage of a listener.
     pub(crate) fn publish(&self, event: &AsyncEvent) {
         match event {
             AsyncEvent::DeviceFatal { error } => *self.fault.lock() = Some(*error),
@@ -140,7 +140,7 @@ pub(crate) struct Membership {
 impl Membership {
     /// Removes and returns the events since the last call.
     pub(crate) fn take(&self) -> Vec<AsyncEvent> {
-        // The descriptor is cleared first. An event that arrives in between makes it readable
+        // The descriptor is cleared first. An event that arrives after that makes it readable
         // again.
         self.mailbox.wake.clear();
         mem::take(&mut self.mailbox.events.lock())

@@ -33,7 +33,7 @@ pub(crate) struct Window {
     mw: MemoryWindow,
 }
 
-/// A range of bytes in a region, checked against its length.
+/// A range of bytes that lies within its region.
 struct Part<'a> {
     mr: &'a MemoryRegion,
     off: usize,
@@ -84,8 +84,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the address of a new region of a device with a seed. The addresses must be the same
-    /// in every run. Each region has pages of its own.
+    /// Chooses the address of a new region if the device has a seed, because addresses must then be
+    /// the same in every run. Each region has pages of its own.
     fn place(&mut self, skew: usize, len: usize) -> u64 {
         let at = self.next_page;
         self.next_page += (skew + len).next_multiple_of(PAGE) as u64;

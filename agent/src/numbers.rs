@@ -1,12 +1,13 @@
-//! Table of objects under the numbers by which controllers refer to them.
+//! Table of objects by number. Controllers refer to objects by these numbers.
 
 use crate::refusal::Refusal;
 
-/// Table of objects of one kind. Their number is limited.
+/// Table of at most `limit` objects of one kind.
 pub(crate) struct Numbers<T> {
     slots: Vec<Option<T>>,
-    /// Number at which the search for a free number starts. Numbers are given out in turn, so that
-    /// a late event of a removed object is not attributed to a new one.
+    /// Number at which the search for a free number starts. All other numbers are used before a
+    /// number is used again, so that a late event of a removed object is not attributed to a new
+    /// object.
     next: usize,
     limit: usize,
     /// Name of one object in error messages.
@@ -37,7 +38,7 @@ impl<T> Numbers<T> {
         })
     }
 
-    /// Stores an object under a number from `free`.
+    /// Stores an object under a number that `free` returned.
     pub(crate) fn put(&mut self, number: u64, thing: T) {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         if self.slots.len() <= at && at < self.limit {

@@ -34,7 +34,7 @@ mod tests {
             pattern(1_234_567, 5).take(7).collect::<Vec<_>>(),
             bytes[5..12]
         );
-        // First bytes of the C agent for seed 7.
+        // First bytes that the agent in C writes for seed 7.
         let seven: Vec<_> = pattern(7, 0).take(4).collect();
         assert_eq!(seven, [0xd7, 0x0d, 0x32, 0x59]);
     }

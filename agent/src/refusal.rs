@@ -1,4 +1,4 @@
-//! Reasons why a command was not executed. For errors of the library they include a number of
+//! Reasons why a command was not executed. Errors of the library include an error number of
 //! `errno.h`.
 
 use std::fmt::Display;
@@ -37,7 +37,7 @@ impl Refusal {
         Refusal::Agent(why.into())
     }
 
-    /// Creates the refusal for an error to which no number fits better than `EINVAL`.
+    /// Creates a refusal with `EINVAL`, for an error without a more specific number.
     pub(crate) fn invalid(what: &'static str, error: &dyn Display) -> Refusal {
         Refusal::library(what, Errno::INVAL, error)
     }

@@ -103,8 +103,8 @@ fn event_name(event: &AsyncEvent) -> Option<(&'static str, u32)> {
 }
 
 impl Session {
-    /// Polls the CQ of a connection until it is empty, and reports the completions. Returns their
-    /// number.
+    /// Polls the CQ of a connection until it is empty, and reports the completions. Returns the
+    /// number of completions.
     pub(crate) fn report_completions(&mut self, number: u64) -> u64 {
         let Some(cq) = self.cq(number) else {
             return 0;
@@ -129,7 +129,7 @@ impl Session {
 
     pub(crate) fn poll(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
         self.queues(fields)?;
-        // The completions precede the answer that contains their number.
+        // The completions are reported before the answer, which contains their count.
         let count = self.report_completions(fields.number("conn", u64::MAX)?);
         answer.number("count", count);
         Ok(())
@@ -158,14 +158,14 @@ impl Session {
             }
             self.report_completions(number);
             if self.control.is_full() {
-                break; // the queued output must be sent first; the next turn continues
+                break; // the queued output must be sent first; the next call continues
             }
         }
         busy
     }
 
     /// Reports an event that concerns the device as a whole or an object of this controller.
-    /// Ignores others.
+    /// Ignores other events.
     pub(crate) fn report_device_event(&mut self, event: &AsyncEvent) {
         let Some((name, number)) = event_name(event) else {
             return;

@@ -170,8 +170,8 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Returns the length of the ping data up to and including its first zero byte. rping writes
-    /// back this part.
+    /// Returns the length of the ping data up to and including its first zero byte. A server of
+    /// rping writes back only this part.
     fn text_len(&self, len: u32) -> Result<u32, Failure> {
         let mut bytes = vec![0; len.min(DATA) as usize];
         self.data.read_at(0, &mut bytes)?;

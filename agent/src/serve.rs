@@ -22,8 +22,8 @@ use crate::session::{Common, Session};
 const MAX_CONTROLLERS: usize = 64;
 /// Time without traffic after which TCP checks whether the host of a controller is alive.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Pause before the next attempt after the operating system refused to accept a controller, such as
-/// for lack of descriptors.
+/// Pause after the operating system refused to accept a controller, for example because no
+/// descriptor was free.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
@@ -34,7 +34,7 @@ const PAUSE: Timespec = Timespec {
 #[non_exhaustive]
 pub struct Options {
     /// Address for RDMA connections that belong to no controller. Their clients are served as by
-    /// `rping -s`. Port 0 takes a free port. Default: no such address.
+    /// `rping -s`. Port 0 selects a free port. Default: no such address.
     pub rdma: Option<SocketAddr>,
     /// Default address for listeners of controllers. Default: all addresses.
     pub listen_ip: IpAddr,
@@ -81,8 +81,8 @@ impl std::fmt::Debug for HubHandle {
     }
 }
 
-/// Starts an agent that serves controllers that connect to `control`, with RDMA over `device`. The
-/// agent takes the asynchronous events of the device, so nothing else may poll them.
+/// Starts an agent on `device`. Controllers connect to `control`. The agent takes the asynchronous
+/// events of the device, so nothing else may poll them.
 ///
 /// # Errors
 /// Returns a [`ServeError`] if the agent cannot start.
@@ -238,7 +238,8 @@ impl Acceptor {
             line.flag("ok", false);
             let why = format!("the agent already has {MAX_CONTROLLERS} controllers, the limit");
             Refusal::agent(why).write(&mut line);
-            // One line fits into the send buffer of a new connection.
+            // One line always fits into the send buffer of a new connection, so the write does not
+            // fail.
             stream.set_nonblocking(true)?;
             return stream.write_all(line.finish().as_bytes());
         }

@@ -163,9 +163,9 @@ impl Session {
         Ok(slot.insert(pd).clone())
     }
 
-    /// Ends all objects that commands have created. Connections are first, for two reasons:
-    /// connections of a listener may still be pending, and connections use shared receive queues
-    /// and windows.
+    /// Removes all objects that commands have created. Connections are removed before listeners,
+    /// because some may still be pending at a listener. They are also removed before the shared
+    /// receive queues and windows that they use.
     pub(crate) fn reset(&mut self) {
         self.endpoints.clear(Endpoint::is_connection);
         self.endpoints.clear(|_| true);

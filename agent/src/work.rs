@@ -40,7 +40,7 @@ impl Batch {
         })
     }
 
-    /// Returns the requests with their index, `wr_id` and elements.
+    /// Returns the index, the `wr_id` and the elements of each request.
     fn requests(&self) -> impl Iterator<Item = (u64, u64, &[Sge])> {
         let lists = (0..).zip(&self.lists);
         lists.map(|(index, sges)| (index, self.wr_id.wrapping_add(index), &sges[..]))
@@ -163,8 +163,8 @@ fn parse_imm(fields: &Fields) -> Result<[u8; 8], Refusal> {
     Ok(bytes)
 }
 
-/// Parses which requests of a batch are signaled. The returned function takes whether a request is
-/// the last one.
+/// Parses which requests of a batch are signaled. The argument of the returned function is true for
+/// the last request.
 fn parse_signal(fields: &Fields) -> Result<impl Fn(bool) -> bool, Refusal> {
     let (last, others) = match fields.text("signal", "all")? {
         "all" => (true, true),

@@ -1,7 +1,7 @@
-/* Two MPI ranks, as in the OSU micro-benchmarks: `pingpong` sends there and back; `put` puts from
- * one side, with a flush after each window of puts. Arguments: the test, the length, the seconds,
- * the processors of the ranks ("none": not pinned), and the puts per window. Rank 0 prints the
- * median of batches: seconds one way, or bytes per second. */
+/* Two MPI ranks, as in the OSU micro-benchmarks. `pingpong` sends a message there and back. In
+ * `put`, rank 0 puts, with a flush after each window of puts. Arguments: the test, the length in
+ * bytes, the seconds, the processors of the ranks ("none": not pinned), and the puts per window.
+ * Rank 0 prints the median of batches: seconds one way, or bytes per second. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
@@ -42,7 +42,7 @@ static void pingpong(int length, int count)
 	}
 }
 
-/* The other rank is in a barrier meanwhile. */
+/* Puts from rank 0. Rank 1 waits in a barrier meanwhile. */
 static void put(int length, int count)
 {
 	int at, of;
@@ -87,13 +87,13 @@ int main(int argc, char **argv)
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock_all(0, window);
 
-	/* The first messages connect, register and grow TCP's windows. If they counted, they would end the
-	 * search below at once, with only a few batches. */
+	/* Warms up: the first messages connect, register memory and grow TCP's windows. If they
+	 * were measured, the search below would end at once, with only a few batches. */
 	for (count = 1; count <= 8; count *= 2)
 		work(length, count);
 	MPI_Barrier(MPI_COMM_WORLD);
 
-	/* Finds how many messages make a batch of some milliseconds, and how many batches fit. */
+	/* Finds the size of a batch that takes some milliseconds, and the number of batches. */
 	for (count = 1;; count *= 2) {
 		began = MPI_Wtime();
 		work(length, count);

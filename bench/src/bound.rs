@@ -40,8 +40,8 @@ const STAGED: [Row; 6] = rows!("raw TCP with CRC, staging and placement");
 const PLACED_ALONE: [Row; 6] = rows!("raw TCP with placement");
 const STAGED_ALONE: [Row; 6] = rows!("raw TCP with staging and placement");
 
-/// Returns the rows for this work. Without CRC there are only spinning ones, because no blocking
-/// figure is compared with them.
+/// Returns the rows for this work. Work without the CRC has only spinning rows, because no blocking
+/// figure is compared with it.
 pub(crate) fn rows(work: Work) -> &'static [Row] {
     match (work.staged, work.crc) {
         (false, true) => &PLACED,
@@ -61,7 +61,7 @@ pub(crate) fn best_of(work: Work) -> &'static str {
     }
 }
 
-/// Returns the figures of all rows. They have the same bases as uwarp's targets.
+/// Returns the figures of all rows. They are divided by the same raw figures as uwarp's.
 pub(crate) fn figures() -> Vec<Figure> {
     let of = |work| {
         rows(work).iter().map(move |row| {
@@ -122,7 +122,8 @@ pub(crate) fn targets() -> Vec<Target> {
                 (false, 0x10_0000) => reported(row.name, Measure::Cpu(RAW_1M)),
                 (false, _) => {}
                 (true, 0x1_0000) => reported(row.name, Measure::Raw(Base::Of(RAW_64K))),
-                // A message of 1 MiB may be written in several parts.
+                // This row is also compared with the best writes, because a program may write 1 MiB
+                // in parts.
                 (true, 0x4_0000) => {
                     reported(row.name, Measure::Raw(Base::Of(RAW_64K)));
                     reported(row.name, Measure::Raw(Base::BestWrites));

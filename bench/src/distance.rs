@@ -1,9 +1,9 @@
 //! Distance between the two processors on which the sides run.
 //!
 //! A hypervisor moves virtual processors. They may share a cache in one minute and not in the next.
-//! Without a shared cache any transfer between them takes several times as long, for raw TCP as
-//! well as for uwarp. So a ratio of two figures is meaningful only if both were measured at the
-//! same distance. The distance is the time that a cache line takes.
+//! Without a shared cache, any transfer between them takes several times longer, for raw TCP and
+//! for uwarp. So a ratio of two figures is meaningful only if both were measured at the same
+//! distance. The distance is the time that a cache line takes from one processor to the other.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -23,11 +23,11 @@ use crate::stats::{digits, median};
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 pub(crate) struct Distance(f64);
 
-/// Two distances whose ratio is at most this belong to the same placement. Within one placement the
-/// times differ by up to a quarter. Between processors that share a core, a cache, or neither, they
-/// differ by factors of two to five.
+/// Maximum ratio of two distances at the same placement of the processors. Within one placement,
+/// the times differ by up to a quarter. Between processors that share a core, a cache, or neither,
+/// they differ by factors of two to five.
 const SAME: f64 = 1.5;
-/// Number of round trips of a line in a batch.
+/// Number of round trips of a cache line in a batch.
 const LINES: u64 = 200;
 /// Number of batches.
 const BATCHES: u64 = 15;
@@ -53,7 +53,8 @@ impl fmt::Display for Distance {
     }
 }
 
-/// Groups values by distance, the nearest first. Values in a group were taken at similar distances.
+/// Groups values by distance, with the smallest distance first. Values in a group were measured at
+/// similar distances.
 pub(crate) fn by_distance(values: &[(Distance, f64)]) -> Vec<(Distance, Vec<f64>)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(|one, other| one.0.0.total_cmp(&other.0.0));
@@ -90,8 +91,9 @@ impl Processors {
         }
     }
 
-    /// Runs `measure` and returns its result with the distance of the processors. Repeats it if the
-    /// distance before and after differs. Returns `None` if it differed in every attempt.
+    /// Runs `measure` and returns its result with the distance of the processors. Repeats the
+    /// measurement if the distances before and after it differ. Returns `None` if they differed in
+    /// every attempt.
     fn steadily<T>(
         &self,
         mut measure: impl FnMut() -> io::Result<T>,
@@ -266,7 +268,7 @@ mod tests {
                 assert!(apart.0 > 0.0);
                 assert!(processors.told().contains("ns for 100 % of the figures"));
             }
-            // The machine was busy.
+            // The distance could not be measured, because the machine was busy.
             Some(((), None)) => assert_eq!(count, 1),
             None => assert_eq!(count, AGAIN),
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 /// Writes sections, each a heading and a text, into the report at `path`. Creates the file if it
-/// does not exist. A section with the same heading is replaced; the others stay.
+/// does not exist. A section with the same heading is replaced. Other sections remain.
 pub(crate) fn write(path: &Path, sections: &[(&str, String)]) -> io::Result<()> {
     let mut report = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => "# Report of the bench\n".into(),

@@ -1,5 +1,5 @@
-//! Unmodified RDMA programs on the drop-in library are compared with `uwarp perf` and raw TCP. MPI
-//! is compared with MPI over libfabric's own TCP provider.
+//! Compares unmodified RDMA programs on the drop-in library with `uwarp perf` and raw TCP. Compares
+//! MPI over uwarp with MPI over libfabric's own TCP provider.
 //!
 //! The programs are Debian's perftest and a small MPI program (`bench/c/mpi.c`), which is compiled
 //! on first use. They run under `uwarp run`, which finds the library next to itself.

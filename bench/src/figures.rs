@@ -9,14 +9,14 @@ use crate::raw::{Kind, Work};
 /// A figure that is measured in each round.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
-    /// Table in which it is shown.
+    /// Table that shows the figure.
     pub(crate) section: Section,
     pub(crate) name: &'static str,
-    /// Raw figure by which it is divided.
+    /// Raw figure by which this figure is divided.
     pub(crate) base: Option<Base>,
     pub(crate) of: Of,
     /// True if each process is pinned to one processor. A process with a second thread besides the
-    /// spinning one is not pinned, because both would share that processor.
+    /// spinning one is not pinned, because both threads would share that processor.
     pub(crate) pinned: bool,
 }
 
@@ -115,7 +115,7 @@ impl Figure {
         !matches!(self.of, Of::Ours { .. } | Of::UnderBbr { .. })
     }
 
-    /// Returns the unit in tables, and its value in the measured unit.
+    /// Returns the unit in tables, and the number of measured units in it.
     pub(crate) fn unit(&self) -> (&'static str, f64) {
         match self.of {
             Of::Writes(_) | Of::SpinningWrites(_) | Of::Working(..) => ("GB/s", 1e9),
@@ -260,7 +260,7 @@ fn bandwidth(all: &mut Vec<Figure>) {
             all.push(figure(section, name, base, Of::Ours { args, told, crc }));
         }
     }
-    // These Writes are sent without a copy, which shows the cost of the copy.
+    // These messages are sent without a copy, which shows the cost of the copy.
     let in_place: [(&'static str, Option<Base>, Args); 4] = [
         (
             "64 KiB Write, sent in place",

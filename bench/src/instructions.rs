@@ -118,14 +118,14 @@ fn slopes(rows: &[Row]) -> Vec<Slope> {
         .collect()
 }
 
-/// Relative difference above which a higher count is a regression, and a lower one an improvement
-/// that should be recorded.
+/// Relative difference at which a count has changed. A higher count is then a regression. A lower
+/// count is an improvement that should be recorded.
 const TOLERANCE: f64 = 0.05;
-/// Absolute difference in instructions that must also be exceeded.
+/// Absolute difference in instructions per message that a change must also exceed.
 const SLACK: f64 = 12.0;
-/// Maximum number of counts before a higher result is a regression. The target of a 1 MiB Write
-/// takes 534,600 or 571,000 instructions, depending on the run. Other counts differ by less than
-/// 0.1 %.
+/// Maximum number of runs that count a case. A count is a regression only if it is too high in
+/// every run. The target of a 1 MiB Write takes 534,600 or 571,000 instructions, depending on the
+/// run. Other counts differ by less than 0.1 %.
 const ATTEMPTS: u32 = 6;
 
 fn run(options: &Options) -> io::Result<()> {
@@ -166,8 +166,8 @@ fn run(options: &Options) -> io::Result<()> {
     judge(&before, &compiler, &rows)
 }
 
-/// Counts again while the result is above the recorded count, and returns the lowest result. The
-/// bytes of large messages arrive in different reads of the socket in each run, which changes the
+/// Repeats the count while it is too high compared with the recorded count. Returns the lowest
+/// count. In each run, reads of the socket split large messages differently, which changes the
 /// copies. A regression shows in every run.
 fn least_of(was: f64, mut count: impl FnMut() -> io::Result<f64>) -> io::Result<f64> {
     let mut least = count()?;
@@ -297,7 +297,7 @@ fn recorded(text: &str) -> (Option<&str>, Vec<Row>) {
     (compiler, text.lines().filter_map(row).collect())
 }
 
-/// Prints the changes. Returns an error if a count is higher than the recorded one of the same
+/// Prints the changes. Returns an error if a count is higher than the recorded count of the same
 /// compiler.
 fn judge(before: &str, compiler: &str, rows: &[Row]) -> io::Result<()> {
     let (by, before) = recorded(before);

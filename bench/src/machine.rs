@@ -22,15 +22,15 @@ pub(crate) fn begin() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
     all: u64,
-    /// Time in which this machine had work, but the hypervisor ran others.
+    /// Time in which this machine had work, but the hypervisor ran other machines.
     stolen: u64,
 }
 
 impl Ticks {
     /// Parses `/proc/stat`.
     fn parse(stat: &str) -> Option<Ticks> {
-        // The fields are user, nice, system, idle, iowait, irq, softirq and steal. Later fields are
-        // included in these.
+        // The fields are user, nice, system, idle, iowait, irq, softirq and steal. The later fields
+        // are included in user and nice.
         let fields = stat.lines().next()?.split_whitespace().skip(1).take(8);
         let ticks: Result<Vec<u64>, _> = fields.map(str::parse).collect();
         let ticks = ticks.ok()?;
@@ -174,7 +174,8 @@ fn read(path: &str) -> String {
         .to_owned()
 }
 
-/// Returns the processor model in `/proc/cpuinfo`, and says whether the machine is virtual.
+/// Returns the processor model from `/proc/cpuinfo`, with its vector extensions, and with a note if
+/// the machine is virtual.
 fn cpu(info: &str) -> String {
     let of = |wanted: &str| {
         info.lines().find_map(|line| {

@@ -1,5 +1,5 @@
-//! Measures uwarp, raw TCP and other programs by turns on one machine. The report has the medians
-//! of all rounds, and ratios of figures that were measured next to each other.
+//! Measures uwarp, raw TCP and other programs alternately on one machine. The report has the
+//! medians of all rounds, and ratios of figures that were measured next to each other.
 //!
 //! ```sh
 //! cargo build --release -p uwarp -p uwarp-bench

@@ -23,7 +23,8 @@ pub(crate) const BBR: &str = "bbr";
 /// File with the default congestion control of new sockets in this namespace.
 const CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Sets another default congestion control for the namespace until it is dropped.
+/// Another default congestion control for the namespace. Dropping this value restores the previous
+/// one.
 pub(crate) struct Control {
     before: String,
 }
@@ -61,8 +62,8 @@ pub(crate) fn is_own() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Executes this program again in its own namespace, with the same arguments. Does not return then.
-/// Returns if the program already runs in such a namespace, or if none can be created.
+/// Executes this program again in its own namespace, with the same arguments. This call returns
+/// only if the program already runs in such a namespace, or if none can be created.
 pub(crate) fn enter(congestion: &str) -> io::Result<()> {
     if is_own() {
         return Ok(());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Processors on which the two sides run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pinning {
-    /// Processor of the clients, then that of the servers. `None` leaves both to the system.
+    /// Processor of the clients and processor of the servers. If `None`, the system chooses both.
     pub(crate) processors: Option<(usize, usize)>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn output(command: &mut Command, within: Duration) -> io::Result<Stri
     run(command, within).map(|(stdout, _)| stdout)
 }
 
-/// Runs a command in the same way. Returns its stdout, followed by its stderr.
+/// Runs a command, which must succeed within this time. Returns its stdout, followed by its stderr.
 pub(crate) fn both_outputs(command: &mut Command, within: Duration) -> io::Result<String> {
     run(command, within).map(|(stdout, stderr)| stdout + &stderr)
 }

@@ -1,5 +1,5 @@
-//! Shows the current measurement in one line of the terminal, which the next one overwrites.
-//! Messages about failures stay.
+//! Shows the current measurement in one line of the terminal, which the next measurement
+//! overwrites. Messages about failures remain.
 
 use std::fmt::Arguments;
 use std::io::{IsTerminal, stderr};
@@ -19,7 +19,7 @@ pub(crate) fn over() {
     now(format_args!(""));
 }
 
-/// Prints a line that stays, such as the reason for a missing figure.
+/// Prints a line that remains, such as the reason for a missing figure.
 pub(crate) fn tell(what: Arguments<'_>) {
     over();
     eprintln!("{what}");

@@ -1,8 +1,8 @@
 //! Raw TCP in a well-written program: the performance that an application can reach without RDMA.
 //!
 //! Client and server are separate processes. They use the same processors and the same congestion
-//! control as those of `uwarp perf`. They run over any [`Stream`]; `smol::bare` implements one
-//! besides TCP. [`work`] is the work on the bytes themselves.
+//! control as those of `uwarp perf`. They run over any [`Stream`], which is kernel TCP or the
+//! stream of `smol::bare`. [`work`] contains the work on the bytes themselves.
 
 mod work;
 
@@ -33,7 +33,7 @@ pub(crate) const CLIENT: &str = "raw-client";
 /// Kind of a connection. The first byte of the connection selects it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// A stream from the client. The server reads and responds at the end. Both block.
+    /// A stream from the client. The server reads it, and responds after its end. Both sides block.
     Stream,
     /// Messages there and back. Both sides spin on a nonblocking socket.
     Spin,
@@ -49,7 +49,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All kinds, at the index that is their first byte.
+    /// All kinds. The index of a kind is the byte that selects it.
     const ALL: [Kind; 13] = [
         Kind::Stream,
         Kind::Spin,
@@ -158,7 +158,7 @@ pub(crate) fn started(command: &mut Command) -> io::Result<(Running, SocketAddr)
     Ok((running, addr))
 }
 
-/// Measures with a client on kernel TCP. The server may be of any kind.
+/// Measures with a client on kernel TCP. The server may use any TCP stack.
 pub(crate) fn measure(
     addr: SocketAddr,
     congestion: Option<&str>,
@@ -209,8 +209,8 @@ pub(crate) fn invalid(what: &str) -> io::Error {
 
 /// A byte stream to another process.
 pub(crate) trait Stream: Read + Write {
-    /// Selects whether reads spin. Then they return [`ErrorKind::WouldBlock`], or poll by
-    /// themselves.
+    /// Selects whether reads spin. A spinning read returns [`ErrorKind::WouldBlock`] if there are
+    /// no bytes, or polls until there are some.
     fn spin(&mut self, spins: bool) -> io::Result<()>;
     /// Ends the sending direction.
     fn finish(&mut self) -> io::Result<()>;

@@ -46,15 +46,15 @@ fn row(target: &Target, measured: &Measured) -> Option<Row> {
             measured.cpu_ratios(samples, raw)?,
             format!("processor time per GB of {raw}"),
         ),
-        // The ratio to the unit is the value itself. As a ratio, its row also has medians by
+        // The value is expressed as a ratio to its unit, so that the row also has medians by
         // distance.
         Measure::Value => (Ratios::to(samples, |_, _| scale), unit.to_owned()),
     };
     Some(Row::of_ratios(name, with, target.bound, &ratios, ""))
 }
 
-/// Returns the rows of targets against other programs. uwarp must be faster than each at every
-/// size, and much faster than two of them at 64 KiB.
+/// Returns the rows of targets against other programs. uwarp must be faster than each program at
+/// every size, and several times faster in two tests at 64 KiB.
 fn peer_rows(swept: &Swept) -> Vec<Row> {
     let mut rows = Vec::new();
     for pair in PAIRS {

@@ -1,4 +1,4 @@
-//! Measures all figures by turns, round after round.
+//! Measures every figure once in each round.
 
 use std::io;
 
@@ -34,8 +34,8 @@ impl Measured {
             .map(|(_, samples)| samples.as_slice())
     }
 
-    /// Returns a function for the divisor of a figure. Its arguments are the round and the sample
-    /// to divide.
+    /// Returns a function that finds the divisor of a figure. Its arguments are the round and the
+    /// sample to divide.
     pub(crate) fn base(&self, base: Base) -> Option<impl Fn(usize, &Sample) -> f64> {
         let all: Option<Vec<_>> = base
             .names()

@@ -37,8 +37,8 @@ use pair::{Carrier, Pair, Role, Shape};
 use report::{Line, Part, Target};
 use validation::{Regions, Which};
 
-/// Size in bytes of each socket buffer when the other memory of a connection in user space is
-/// measured.
+/// Size in bytes of each socket buffer in user space, for the measurement of the memory of a
+/// connection without its buffers.
 const SMALL_BUFFER: usize = 4096;
 /// Number of descriptors that a process needs besides its connections, with a reserve.
 const BESIDES: usize = 100;
@@ -151,8 +151,8 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Returns the numbers to measure. With an in-memory link both ends are in one process, so its
-    /// descriptors limit the number of connections.
+    /// Returns the numbers of connections and regions to measure. With an in-memory link, both ends
+    /// are in one process, so its limit of descriptors also limits the connections.
     fn numbers(&self, carrier: Carrier) -> Numbers {
         let fit = |&conns: &usize| match carrier {
             Carrier::Kernel => conns,
@@ -263,7 +263,7 @@ fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<V
         pair.measure("touch")?;
         let used = pair.memory()?;
         let buffers = 2.0 * shape.buffer.unwrap_or(0) as f64;
-        // A connection in user space is judged only if the size of its buffers is known.
+        // A connection in user space has a target only if the size of its buffers is known.
         let judged = match carrier {
             Carrier::Kernel => Some(shape.conns) == most,
             Carrier::Smol => shape.buffer.is_some(),
@@ -363,7 +363,8 @@ fn validations(options: &Options) -> io::Result<Vec<Line>> {
     Ok(lines.collect())
 }
 
-/// Returns rows of values, one for each number. They are compared with those of the first number.
+/// Returns one row of values for each number. Each row is compared with the row of the first
+/// number.
 fn series(
     what: &str,
     unit: &'static str,

@@ -106,8 +106,7 @@ impl Test {
 /// Program that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Who {
-    /// Raw TCP: a stream with writes of this size, or messages there and back with both sides
-    /// spinning.
+    /// Raw TCP: a stream with writes of the test's size, or a ping-pong with both sides spinning.
     Raw,
     Siw,
     OursWithout,
@@ -146,7 +145,8 @@ impl Who {
 }
 
 /// Returns the script for the guest. It starts a server, waits for its listener, and prints the
-/// output of a client. It does not connect to probe the server, because siw would not survive that.
+/// output of a client. It does not probe the server by a connection, because such a probe can crash
+/// siw.
 fn script(command: &str, address: &str, port: u16) -> String {
     // perftest takes the address first or last. `uwarp perf` takes it after the name of the test.
     let (program, rest) = match command.split_once("uwarp perf ") {
@@ -205,7 +205,7 @@ fn raw_script(test: Test, this: &str) -> String {
 fn parse_raw(said: &str, test: Test) -> Option<f64> {
     let said: serde_json::Value = serde_json::from_str(said.trim()).ok()?;
     let value = said["value"].as_f64()?;
-    // A Read takes both ways.
+    // A Read takes a whole round trip.
     let ways = if test.name == "read_lat" { 2.0 } else { 1.0 };
     (value.is_finite() && value > 0.0).then_some(ways * value)
 }
@@ -222,8 +222,8 @@ fn parse(said: &str, test: Test) -> Option<f64> {
         .split_whitespace()
         .map_while(|word| word.parse().ok())
         .collect();
-    // After bytes and iterations follow the peak, the average and the rate, or the shortest, the
-    // longest and the typical time.
+    // The columns are bytes and iterations, then peak, average and rate of a bandwidth, or minimum,
+    // maximum and typical value of a latency.
     let value = if test.is_latency() {
         row.get(4)? / 1e6
     } else {
@@ -304,7 +304,7 @@ fn measure(options: &Options) -> Result<Measured, Unready> {
                     options.rounds, test.name, test.size
                 ));
                 // siw sometimes loses the first message of a connection, because of a wake-up that
-                // is too early. Its client then waits forever.
+                // is too early. The client then waits forever.
                 let mut value = Err(String::new());
                 for _ in 0..3 {
                     port += 1;

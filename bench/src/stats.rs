@@ -89,7 +89,8 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Formats a number without decimals from 100, with one from 10, two from 0.1, and else four.
+/// Formats a number: without decimals from 100, with one decimal from 10, with two from 0.1, and
+/// with four below.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         size if !size.is_finite() => "-".to_owned(),
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round() {
-        // Each round is twice as fast as the other side, although one round was ten times slower.
+        // The ratio is 2 in each round, although one round was ten times slower.
         let spread = ratios(&[20.0, 2.0, 22.0], &[10.0, 1.0, 11.0]).spread();
         let due = Spread {
             least: 2.0,
@@ -150,8 +151,8 @@ mod tests {
         };
         let ours = [at(265.0, 2.0), at(55.0, 4.0), at(55.0, 6.0), at(900.0, 1.0)];
         let raw = [at(55.0, 4.0), at(270.0, 1.0), at(50.0, 3.0), at(55.0, 5.0)];
-        // The first sample is compared with round 2. The second is compared with round 1, which is
-        // as near as round 3 and earlier. The last has no neighbour.
+        // The first sample is compared with round 2. The second is compared with round 1. Round 3
+        // is equally near, but later. The last has no neighbour.
         let ratios = Ratios::of(&ours, &raw);
         let values: Vec<f64> = ratios.0.iter().map(|(_, ratio)| *ratio).collect();
         assert_eq!(values, [2.0, 1.0, 2.0]);

@@ -1,4 +1,4 @@
-//! Measures other programs and uwarp by turns, with messages from 8 B to 1 MiB.
+//! Measures other programs and uwarp alternately, with messages from 8 B to 1 MiB.
 
 use std::io;
 
@@ -21,8 +21,8 @@ pub(crate) struct Pair {
     pub(crate) told: Told,
     pub(crate) peers: &'static [Test],
     pub(crate) sizes: &'static [usize],
-    /// False to measure uwarp without CRC. Such figures are only reported: other programs have no
-    /// CRC, but the targets require it.
+    /// False to measure uwarp without CRC. Other programs have no CRC, but the targets require
+    /// uwarp's, so figures without it are only reported.
     pub(crate) crc: bool,
 }
 
@@ -168,7 +168,8 @@ impl Swept {
     }
 }
 
-/// Returns uwarp's options for a size. As many requests are outstanding as in the other tables.
+/// Returns uwarp's options for a size. The number of outstanding requests is the same as in the
+/// other tables.
 pub(crate) fn options_of(size: usize) -> [&'static str; 3] {
     match size {
         0..=65_535 => ["-t64", "-o64", "-r256"],

@@ -60,8 +60,8 @@ impl Direction {
 
 /// Writer of a pcapng file or pipe. Clones share the file, and any thread may use them.
 ///
-/// * Before a recording call returns, it has passed the packet to the operating system in a single
-///   write. This process buffers nothing: after Ctrl-C or a kill, the file is readable up to the
+/// * A call that records a packet passes it to the operating system in a single write before it
+///   returns. This process buffers nothing: after Ctrl-C or a kill, the file is readable up to the
 ///   last whole packet.
 /// * A failed write (disk full, reader of the pipe gone) ends the capture, but not the traffic.
 ///   Later packets are dropped at the cost of one atomic load, and [`Capture::error`] returns the

@@ -14,10 +14,10 @@ const MIN_SEGMENT: usize = 20;
 
 /// Records a TCP connection of the kernel with synthesized IPv4 or IPv6 and TCP headers.
 ///
-/// The owner of the socket reports its calls, and `Flow` turns them into plausible packets:
-/// handshake, data, acknowledgements, FINs and resets. Their lengths, checksums, sequence numbers
-/// and windows are correct. They do not show the segmentation, retransmissions and timing of the
-/// real packets, which are not known here.
+/// The owner of the socket reports its socket calls, and `Flow` turns the calls into plausible
+/// packets: handshake, data, acknowledgements, FINs and resets. Their lengths, checksums, sequence
+/// numbers and windows are correct. They do not show the segmentation, retransmissions and timing
+/// of the real packets, which are not known here.
 ///
 /// Data is cut into segments so that Wireshark can dissect MPA (see the crate documentation). For
 /// that, some bytes wait until more arrive: the first 19 of an MPA Request or Reply, the first 7 of

@@ -18,7 +18,7 @@ const MAX_ULPDU: usize = 64_768;
 /// bytes. No FPDU is shorter.
 pub(crate) const HEAD_LEN: usize = 8;
 
-/// Error: the bytes at the expected start of an FPDU cannot be one.
+/// Error: the bytes at the expected start of an FPDU cannot be an FPDU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LostTrack;
 
@@ -90,7 +90,7 @@ impl Chain {
     }
 }
 
-/// Returns the number of Markers inside an FPDU of `bytes` bytes, not counting the Markers. `first`
+/// Returns the number of Markers inside an FPDU that has `bytes` bytes besides its Markers. `first`
 /// is the offset in the FPDU at which the first Marker is due. A Marker due right after the last
 /// byte belongs to the next FPDU.
 pub(crate) fn markers_within(first: usize, bytes: usize) -> usize {

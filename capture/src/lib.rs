@@ -38,18 +38,18 @@
 //! tshark -o tcp.try_heuristic_first:TRUE --disable-protocol rpcordma -r FILE.pcapng
 //! ```
 //! The first option is needed if Wireshark assigns the port to another protocol. Without the second
-//! one, Wireshark takes Sends with short payloads for malformed RPC-over-RDMA.
+//! option, Wireshark mistakes Sends with short payloads for malformed RPC-over-RDMA.
 //!
 //! The MPA dissector of Wireshark requires a certain alignment of segments, and a [`Flow`] provides
-//! it. An MPA Request or Reply ends its segment. An FPDU that does not fit after others begins a
-//! new segment. With Markers, every FPDU has its own segment, even above the MSS, as in captures of
-//! a host with segmentation offload. Wireshark 4.0 then dissects revisions 1 and 2 and FPDUs of any
-//! length completely and checks their CRCs, however the application divided the bytes. These limits
-//! of Wireshark remain, however the segments are cut:
+//! it. An MPA Request or Reply ends its segment. An FPDU that does not fit into the rest of a
+//! segment begins a new segment. With Markers, every FPDU has its own segment, even if it exceeds
+//! the MSS, as in captures of a host with segmentation offload. Wireshark 4.0 then dissects
+//! revisions 1 and 2 and FPDUs of any length completely and checks their CRCs, however the
+//! application divided the bytes. These limits of Wireshark remain, however the segments are cut:
 //! * If only one side asked for Markers, Wireshark assumes Markers in both directions. It dissects
 //!   the direction with Markers, but does not find the FPDUs of the other.
-//! * If an FPDU contains a Marker and ends exactly where the next one is due, Wireshark computes a
-//!   length that is four bytes too long, and skips the FPDU. The next FPDU is shown with a wrong
+//! * If an FPDU contains a Marker and ends exactly where the next Marker is due, Wireshark computes
+//!   a length that is four bytes too long, and skips the FPDU. The next FPDU is shown with a wrong
 //!   CRC.
 //! * Payload after the second Marker of an FPDU is shown shifted. Headers and CRC are shown
 //!   correctly.

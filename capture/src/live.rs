@@ -1,6 +1,6 @@
 //! Registry of the connections that are being recorded. If both ends of a connection are in this
-//! process, the registry prevents that it is recorded twice. It also gives different sequence
-//! numbers to connections that reuse a pair of addresses.
+//! process, the registry prevents a second recording. It also gives different sequence numbers to
+//! connections that reuse a pair of addresses.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

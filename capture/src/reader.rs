@@ -27,7 +27,7 @@ const MIN_BLOCK: u32 = 12;
 const SECTION_HEADER_MAGIC: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 const EPB_FLAGS: OptionCode = OptionCode(2);
 
-/// Reason why a capture cannot be read, or not any further.
+/// Reason why a capture, or the rest of it, cannot be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The file does not begin with a pcapng or pcap header.
@@ -86,8 +86,8 @@ pub struct InterfaceInfo {
 pub struct Reader {
     blocks: Box<dyn PcapReaderIterator + Send>,
     interfaces: Vec<InterfaceInfo>,
-    /// Decodes the length of a block in the byte order of the section. `None` for a pcap file,
-    /// which has no sections.
+    /// Function that decodes the length of a block in the byte order of the section. `None` for a
+    /// pcap file, which has no sections.
     order: Option<fn([u8; 4]) -> u32>,
     /// Size of the buffer of the parser.
     room: usize,
@@ -123,8 +123,8 @@ impl Reader {
     /// If `source` cannot be read, or it is not a capture.
     pub fn new(mut source: impl Read + Send + 'static) -> Result<Self, ReadError> {
         let start = read_file_header(&mut source)?;
-        // At first, the parser makes only one read, and a pipe may return fewer bytes than it
-        // needs. Therefore the header is read here.
+        // At first, the parser makes only one read, and a pipe may return fewer bytes than the
+        // parser needs. Therefore the header is read here.
         let source = Cursor::new(start).chain(source);
         let blocks = create_reader(BUFFER, source).map_err(|_| ReadError::NotACapture)?;
         Ok(Self {
@@ -220,8 +220,9 @@ impl Reader {
     /// Enlarges the buffer when it is full. It grows only as bytes arrive, so a block that claims a
     /// large length does not cause a large allocation.
     ///
-    /// If a block does not fit into the largest buffer, it counts as cut off if the source ends
-    /// first, and otherwise as damaged. The result does not depend on the sizes of the reads.
+    /// A block that does not fit into the largest buffer counts as cut off if the source ends
+    /// before the buffer is full. Otherwise it counts as damaged. The result does not depend on the
+    /// sizes of the reads.
     fn grow(&mut self) -> Result<(), ReadError> {
         let mut before = None;
         while before != Some(self.blocks.data().len()) {
@@ -291,7 +292,7 @@ fn read_file_header(source: &mut impl Read) -> Result<Vec<u8>, ReadError> {
     } else {
         u32::from_be_bytes([*l0, *l1, *l2, *l3])
     };
-    // A header that claims a larger length is not a header.
+    // No valid header is longer, so no more bytes are read.
     let rest = u64::from(len.min(BUFFER as u32 / 2)).saturating_sub(12);
     source.by_ref().take(rest).read_to_end(&mut start)?;
     Ok(start)
@@ -335,7 +336,8 @@ fn legacy_interface(header: &PcapHeader) -> InterfaceInfo {
 
 fn interface(description: &InterfaceDescriptionBlock<'_>) -> InterfaceInfo {
     let name = description.if_name().and_then(Result::ok);
-    // The parser always reads the offset as little-endian, and does not support powers of two.
+    // The parser always reads the offset as little-endian, and does not support time units that are
+    // powers of two.
     let offset = match description.block_type {
         IDB_MAGIC => description.if_tsoffset,
         _ => description.if_tsoffset.swap_bytes(),
@@ -428,7 +430,7 @@ fn simple_packet(packet: &SimplePacketBlock<'_>, interfaces: &[InterfaceInfo]) -
 
 impl InterfaceInfo {
     /// Converts a timestamp in units of this interface to the time since 1970. A value out of range
-    /// becomes the nearest valid one.
+    /// becomes the nearest valid time.
     fn time(&self, units: u64) -> Duration {
         let nanoseconds = i128::from(units) * 1_000_000_000 / i128::from(self.units)
             + i128::from(self.offset) * 1_000_000_000;

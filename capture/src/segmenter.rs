@@ -1,6 +1,7 @@
 //! Cuts the byte streams of a connection into segments that Wireshark can dissect as MPA.
 //!
-//! Wireshark 4.0 has these requirements. According to their source, so do later versions.
+//! Wireshark 4.0 has these requirements. According to its source, later versions have the same
+//! requirements.
 //! * The first segment of an MPA Request or Reply contains at least 20 bytes of it, and the first
 //!   segment of an FPDU at least 8. Otherwise Wireshark does not recognize MPA, and does not
 //!   dissect the rest either.
@@ -12,8 +13,8 @@
 //! and startup frames that span segments. The segmenter therefore follows ULPDU_Length and cuts at
 //! the ends of startup frames and FPDUs. It passes bytes on at once, with two exceptions. The first
 //! 20 bytes of a startup frame and the first 8 bytes of an FPDU wait until they are complete. With
-//! Markers, a whole FPDU waits. If a direction is not MPA, or its lengths are invalid, it is cut
-//! only at the MSS from there on.
+//! Markers, an FPDU waits until it is complete. If a direction is not MPA, or its lengths are
+//! invalid, it is cut only at the MSS from there on.
 
 use crate::fpdu::{Chain, LostTrack};
 
@@ -54,8 +55,8 @@ pub(crate) struct Segmenter {
 #[derive(Debug, Default)]
 struct Direction {
     phase: Phase,
-    /// Bytes that wait for more: fewer than [`FRAME_HEADER_LEN`], or with Markers an incomplete
-    /// FPDU.
+    /// Bytes that wait for more bytes: fewer than [`FRAME_HEADER_LEN`], or with Markers an
+    /// incomplete FPDU.
     held: Vec<u8>,
 }
 
@@ -75,7 +76,8 @@ enum Phase {
     Header,
     /// Inside a startup frame, which ends after `left` more bytes.
     Frame { frame: Frame, left: usize },
-    /// The startup frame of this direction was passed on. That of the other direction was not.
+    /// The startup frame of this direction was passed on, but not the startup frame of the other
+    /// direction.
     AwaitPeer(Frame),
     /// Full Operation.
     Fpdus(Chain),
@@ -120,7 +122,7 @@ fn next(phase: Phase, event: Event) -> Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Frame {
     reply: bool,
-    /// The sender asks its peer to send Markers.
+    /// True if the sender asks its peer to send Markers.
     markers: bool,
     rejected: bool,
 }
@@ -158,7 +160,7 @@ impl Segmenter {
         }
     }
 
-    /// Passes as many bytes as possible to `emit`. Returns their number.
+    /// Passes as many bytes as possible to `emit`. Returns the number of these bytes.
     fn cut(&mut self, side: Side, bytes: &[u8], mss: usize, emit: &mut dyn FnMut(&[u8])) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -187,7 +189,7 @@ impl Segmenter {
     }
 
     /// Applies an event to a direction. After the second startup frame, both directions enter Full
-    /// Operation, or become plain if it was not accepted.
+    /// Operation. If the two frames do not establish a connection, they become plain.
     fn apply(&mut self, side: Side, event: Event) {
         let direction = self.direction(side);
         direction.phase = next(direction.phase, event);

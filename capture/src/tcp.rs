@@ -13,7 +13,7 @@ const NULL: u16 = 0;
 /// Loopback of BSD with the address family in network byte order.
 const LOOP: u16 = 108;
 const ETHERNET: u16 = 1;
-/// Number of raw IP in BSD, which some tools write into files.
+/// Number of raw IP in BSD. Some tools write this number into files.
 const RAW_BSD: u16 = 12;
 const RAW: u16 = 101;
 /// Linux "cooked" capture, as `tcpdump -i any` writes it, in the older form.
@@ -61,8 +61,8 @@ impl Packet {
     /// types other than Ethernet, raw IP, Linux cooked and BSD loopback.
     pub fn tcp(&self) -> Option<TcpSegment<'_>> {
         let sliced = slice(self.link, &self.data)?;
-        // `carried` is the payload length according to the IP header. It is 0 in a packet of
-        // segmentation offload.
+        // `carried` is the payload length according to the IP header. It is 0 in a packet that
+        // segmentation offload has not segmented yet.
         let (source, destination, carried) = match sliced.net.as_ref()? {
             LaxNetSlice::Ipv4(ip) => (
                 IpAddr::V4(ip.header().source_addr()),

@@ -343,8 +343,8 @@ proptest! {
         prop_assert_eq!(decoder.totals().fpdus, fpdus as u64);
     }
 
-    /// A mirror port may capture only one direction. The decoder then finds the same FPDUs in it as
-    /// in the capture of both directions.
+    /// A mirror port may capture only one direction. The decoder then finds the same FPDUs of this
+    /// direction as in the capture of both directions.
     #[test]
     fn one_direction_alone_has_all_its_fpdus(
         crc: bool, markers: [bool; 2], responder: bool, cut in 100..3000_usize,

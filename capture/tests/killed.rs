@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use uwarp_capture::{Capture, Direction, LinkType, Reader};
 
-/// Environment variable with the path of the capture of the child process. The parent does not set
-/// it.
+/// Environment variable with the path of the capture of the child process. It is not set in the
+/// parent process.
 const TARGET: &str = "UWARP_CAPTURE_TEST_TARGET";
 /// Number of packets that the child process records.
 const PACKETS: usize = 50;
@@ -23,8 +23,8 @@ fn start(target: &str) -> Child {
         .unwrap()
 }
 
-/// Body of the child process. In the parent process it does nothing. The child then sleeps until
-/// the parent kills it.
+/// Body of the child process, which records packets and then sleeps until the parent kills it. In
+/// the parent process, this test does nothing.
 #[test]
 fn child_records_packets() {
     let Ok(target) = std::env::var(TARGET) else {

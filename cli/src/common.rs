@@ -186,7 +186,7 @@ fn watch_reader() {
     }
 }
 
-/// Waits until the reader closes stdout, at most for `most`, and ends the command if it did.
+/// Ends the command if the reader closes stdout within `most`. Returns after this time otherwise.
 fn exit_if_reader_gone(most: Option<&Timespec>) {
     let stdout = std::io::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];

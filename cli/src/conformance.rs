@@ -233,7 +233,7 @@ fn print_outcomes(options: &Options, outcomes: &[Outcome], cases: usize) -> Resu
 }
 
 /// Decides the result of a run of `cases` cases. Failed cases are a failed operation (exit code 1).
-/// Cases that were not played, or could not be, are a usage failure (exit code 2).
+/// Cases that were not or could not be played are a usage failure (exit code 2).
 fn judge(counts: &Counts, cases: usize) -> Result<(), Failure> {
     let failed = counts.failed + counts.unexpected;
     let ended = counts.played() + counts.skipped + counts.errors;

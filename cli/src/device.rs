@@ -67,8 +67,8 @@ impl DeviceOption {
         open(&self.spec, settings, recording)
     }
 
-    /// Selects the network of the conformance suite. It is the kernel's TCP, from the address that
-    /// the option names, if any, or TCP/IP in this process.
+    /// Selects the network of the conformance suite. It is either TCP/IP in this process, or the
+    /// kernel's TCP with the address that the option names, if any.
     pub(crate) fn configure(&self, config: &mut Config) -> Result<(), Failure> {
         config.network = if self.spec.is_user_space() {
             Arc::new(LlpTcp::new(network(
@@ -140,7 +140,7 @@ fn network(
         .map_err(|error| Failure::because(format!("{spec} cannot be opened: {error}")))
 }
 
-/// Takes the pending events of the device. Prints each address conflict and each shortage of
+/// Handles the pending events of the device. Prints each address conflict and each shortage of
 /// resources at a listener.
 ///
 /// # Errors

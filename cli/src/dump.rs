@@ -61,7 +61,7 @@ struct Printer<'a> {
     /// Time of the first packet.
     began: Option<Duration>,
     frames: u64,
-    /// Findings in the frames that passed the filters.
+    /// Number of findings in the frames that passed the filters.
     findings: u64,
 }
 
@@ -113,7 +113,7 @@ fn decode(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Name of the file in messages.
+/// Returns the name of the file for messages.
 fn name(file: &Path) -> String {
     match file == Path::new("-") {
         true => "stdin".to_owned(),
@@ -167,7 +167,7 @@ impl Printer<'_> {
             .is_some_and(|most| self.frames >= most.get())
     }
 
-    /// Fails if the capture, which has this number of connections, does not have the selected one.
+    /// Fails if the capture has too few `connections` to contain the selected one.
     fn check_connection(&self, connections: u64) -> Result<(), Failure> {
         match self.options.conn {
             // After `--count` frames, later packets were not read. The connection may be among
@@ -219,7 +219,7 @@ impl Printer<'_> {
             .connections()
             .iter()
             .filter(|connection| wanted(connection.number));
-        // Totals cover all connections. They would mislead if only one was selected.
+        // Totals cover all connections. They would mislead if only one connection was selected.
         let totals = self.options.conn.is_none().then(|| decoder.totals());
         if self.options.json {
             return Output::Stdout.line(json::summary(totals, connections));

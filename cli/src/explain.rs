@@ -55,7 +55,7 @@ impl Server {
 
 /// Formats the address without its port, for a command that runs on the server's machine. A
 /// link-local address needs a zone of that machine. This machine does not know that zone, so a
-/// placeholder stands for it.
+/// placeholder replaces it.
 fn host(addr: SocketAddr) -> String {
     match addr.ip() {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => format!("{ip}%INTERFACE"),
@@ -82,7 +82,7 @@ pub(crate) fn connect(error: &ConnectError, to: SocketAddr, server: &Server) -> 
     }
 }
 
-/// Adds the hint of the cause as advice, if it has one.
+/// Adds the hint of the cause as advice, if the cause has a hint.
 fn with_hint(report: Report, cause: &Cause) -> Report {
     match cause.hint() {
         Some(hint) => report.advice(hint),

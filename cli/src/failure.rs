@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::output;
 
-/// Reason why a command did not do what it was asked.
+/// Reason why a command did not do its work.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The command line is wrong, or the operation could not start (exit code 2).

@@ -51,8 +51,8 @@ pub(crate) fn completions(
 pub(crate) fn manual(options: &ManOptions, command: Command) -> Result<(), Failure> {
     let directory = &options.directory;
     fs::create_dir_all(directory).map_err(|error| cannot_write(directory, &error))?;
-    // With the subcommand `help`, which `build` would add, the command's page would name a page
-    // that is not written.
+    // `build` would add the subcommand `help`. The command's page would then refer to a page that
+    // is not written.
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let mut written = Vec::new();

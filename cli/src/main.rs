@@ -128,7 +128,7 @@ fn main() -> ExitCode {
         Command::Man(options) => ("man", generated::manual(options, Cli::command())),
         Command::Dump(options) => ("dump", logging::start().and_then(|()| dump::run(options))),
     };
-    // A device may still be closing in another thread, with its socket file in place.
+    // A device that another thread is closing may still have its socket file.
     uwarp_verbs::llp::remove_socket_files();
     match result {
         Ok(()) => ExitCode::SUCCESS,

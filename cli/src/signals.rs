@@ -17,8 +17,8 @@ use crate::output::notice;
 /// True if the command handles SIGINT and SIGTERM itself and ends gracefully.
 static ENDS_ORDERLY: AtomicBool = AtomicBool::new(false);
 
-/// Makes SIGINT, SIGTERM and SIGHUP remove the socket files of this process before they end it. A
-/// signal that the parent process has set to be ignored, as `nohup` does, stays ignored.
+/// Makes SIGINT, SIGTERM and SIGHUP remove the socket files of this process before they end the
+/// process. A signal that the parent process has set to be ignored, as `nohup` does, stays ignored.
 pub(crate) fn remove_socket_files_on_signals() {
     let ours = not_ignored(&[SIGINT, SIGTERM, SIGHUP]);
     let started = Signals::new(ours).and_then(|mut signals| {
@@ -56,7 +56,8 @@ pub(crate) fn catch_end_signals() -> io::Result<Receiver<()>> {
     let (sender, requests) = channel();
     let wait = move || {
         for _ in signals.forever() {
-            // The receiver is gone if the command is already ending.
+            // This fails if the command is already ending, because it has then dropped the
+            // receiver.
             let _ = sender.send(());
         }
     };

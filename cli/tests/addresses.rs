@@ -200,7 +200,7 @@ fn an_address_that_this_machine_does_not_have_is_named() {
     }
 }
 
-/// The zone is that of the loopback interface, the only one that a test has without privileges.
+/// The zone names the loopback interface, because a test without privileges has no other interface.
 #[test]
 fn an_address_with_brackets_and_one_with_a_zone_are_taken() {
     if !has_ipv6() {

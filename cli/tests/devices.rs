@@ -25,7 +25,7 @@ fn ready(mut server: Uwarp) -> Uwarp {
     server
 }
 
-/// Runs a client of that server to its end.
+/// Runs a client on this device to its end, against the server on port 7174.
 #[track_caller]
 fn client(device: &str) {
     let device = ["--device", device];

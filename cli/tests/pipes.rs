@@ -195,7 +195,7 @@ fn a_log_may_go_unread() {
 
 #[test]
 fn a_capture_on_stdout_ends_with_its_reader() {
-    // With a capture on stdout, text goes to stderr. This server has none to print.
+    // With a capture on stdout, text goes to stderr. This server has no text to print.
     let args = [
         "rping",
         "-s",

@@ -199,7 +199,7 @@ fn a_server_that_is_stopped_is_named_by_its_client() {
     ended.says(&addr.to_string()).says("at fault: ");
 }
 
-/// Byte of the echo that the server below changes: an `H` becomes an `h`.
+/// Index of the byte of the echo that the server below changes: an `H` becomes an `h`.
 const WRONG: usize = 20;
 
 /// Serves one ping of one client as an rping server does, but changes one byte of the echo.
@@ -289,7 +289,8 @@ fn one_wrong_byte_in_the_echo_is_of_no_interest_without_validating() {
 
 const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x00\x01\x00\x00";
 
-/// Opens a TCP connection and completes the MPA startup, without CRC if the server has it off.
+/// Opens a TCP connection and completes the MPA startup, without CRC if the server does not use
+/// CRCs.
 fn started(addr: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -300,7 +301,7 @@ fn started(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// An FPDU without CRC: a Send with the bytes of an advert.
+/// Returns an FPDU without CRC: a Send whose payload is an advert (address, STag and length).
 fn advert() -> Vec<u8> {
     let mut fpdu = vec![0, 34, 0x41, 0x43];
     fpdu.extend([0; 8]); // the STag field of other opcodes, queue 0

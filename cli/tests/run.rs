@@ -19,8 +19,8 @@ impl Copied {
         let dir = std::env::temp_dir().join(format!("uwarp-run-{}-{name}", id()));
         fs::create_dir_all(dir.join("bin")).unwrap();
         let copied = Copied(dir);
-        // Another process makes the copy. Otherwise a child that another test forks now could hold
-        // the file open for writing, and the copy could not be executed.
+        // Another process makes the copy. If this process did, a child that another test forks
+        // could inherit the file open for writing, and executing the copy would fail.
         let mut copy = Command::new("cp");
         copy.arg(env!("CARGO_BIN_EXE_uwarp"))
             .arg(copied.path("bin/uwarp"));

@@ -45,7 +45,7 @@ fn client(trace: Option<&str>, turns: Vec<(usize, Vec<u8>)>) -> Ended {
 }
 
 /// Returns the turns of a server that completes the startup and answers the first Send with a
-/// Terminate, because it has no buffer for it.
+/// Terminate, because it has no receive buffer.
 fn no_receive() -> Vec<(usize, Vec<u8>)> {
     let mut fpdu = vec![0, 42, 0x41, 0x47, 0, 0, 0, 0];
     fpdu.extend([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]); // queue 2, MSN 1, MO 0
@@ -114,7 +114,8 @@ fn a_stderr_that_takes_nothing_does_not_keep_the_connection_open() {
         .spawn()
         .unwrap();
     thread.join().unwrap();
-    // Writing to stderr now fails in the client, which ends like any command without a reader.
+    // Writing to stderr now fails in the client. The client must end like any command whose reader
+    // has gone.
     drop(reader);
     assert_eq!(client.wait().unwrap().code(), Some(141));
 }

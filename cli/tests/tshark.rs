@@ -1,4 +1,4 @@
-//! Checks captures by Wireshark's dissectors, which are independent of this project. They must
+//! Checks captures with Wireshark's dissectors, which are independent of this project. They must
 //! dissect every FPDU with the opcodes and lengths that were sent and a correct CRC. No frame may
 //! be malformed.
 //!
@@ -255,8 +255,8 @@ fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
         assert_eq!(seen.revisions, [mpa, mpa], "{name}");
         let fpdus = if crc == "on" { seen.fpdus.len() } else { 0 };
         assert_eq!(seen.good_crcs, fpdus, "{name}");
-        // The dissector knows revision 1 only. It warns about revision 2, and about the bit of
-        // revision 2 for IRD and ORD.
+        // The dissector knows revision 1 only. It warns about revision 2, and about the flag that
+        // revision 2 adds for IRD and ORD.
         let known = [
             "Rev field is NOT set to one",
             "Res field is NOT set to zero",
@@ -271,7 +271,7 @@ fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
     }
 }
 
-/// Runs rping by this MPA revision, with and without CRC and Markers. With Markers, Wireshark
+/// Runs rping over this MPA revision, with and without CRC and Markers. With Markers, Wireshark
 /// miscounts if an FPDU that contains a Marker ends where the next Marker is due. Size 777 avoids
 /// that.
 fn all_wires_of(mpa: &str) {
@@ -341,7 +341,7 @@ fn the_demo_is_dissected_to_its_last_byte() {
     }
     let file = TempFile::new("demo.pcapng");
     let ended = uwarp(&["demo", "--pcap", file.name()]).expect(0);
-    // These are the numbers of the demo's table: 22 messages with 22,442,878 bytes by each
+    // These are the numbers of the demo's table: 22 messages with 22,442,878 bytes for each
     // operation.
     assert_eq!(
         ended.stdout.matches("22  22,442,878  ok").count(),
@@ -356,7 +356,7 @@ fn the_demo_is_dissected_to_its_last_byte() {
         (WRITE, (count + 2, total + 16 + 64)),
         (READ_REQUEST, (count, count * 28)),
         (READ_RESPONSE, (count, total)),
-        // This count has both directions and three Sends without content.
+        // This count includes both directions and three Sends without content.
         (SEND, (2 * count + 3, 2 * total)),
         (IMMEDIATE, (1, 8)),
         // RFC 7306 sections 5.2.1 and 5.2.2.

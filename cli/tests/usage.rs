@@ -201,7 +201,7 @@ fn an_unknown_variable_is_reported_with_the_nearest_known_name() {
 #[test]
 fn variables_mean_what_the_options_of_the_same_name_mean() {
     // Each value is wrong. The error message of each command therefore names the option that took
-    // the variable.
+    // its value from the variable.
     for (variable, option, commands) in [
         (
             "UWARP_DEVICE",
@@ -354,7 +354,7 @@ fn a_manual_page_is_written_for_each_subcommand() {
         rping.contains(".TH uwarp-rping 1") && rping.contains("Persistent server"),
         "{rping}"
     );
-    // The page of the command names the pages of the subcommands, and each of these exists.
+    // The page of the command names the pages of the subcommands. Every named page must exist.
     let root = std::fs::read_to_string(directory.path().join("uwarp.1")).unwrap();
     let names = root.split_whitespace().map(|word| word.replace("\\-", "-"));
     let mut named: Vec<_> = names
@@ -370,7 +370,7 @@ fn a_manual_page_is_written_for_each_subcommand() {
     ended.says("/proc/uwarp cannot be written");
 }
 
-/// The drop-in library accepts the same words (`uwarp_verbs::environment::flag`).
+/// The drop-in library accepts the same values (`uwarp_verbs::environment::flag`).
 #[test]
 fn a_variable_that_turns_something_on_or_off_has_one_meaning() {
     let file = TempFile::new("switch.pcapng");

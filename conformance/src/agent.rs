@@ -16,7 +16,7 @@ const COMMAND: Duration = Duration::from_secs(30);
 /// Maximum length in bytes of a line from the agent (docs/agent.md). A broken agent must not
 /// exhaust memory.
 const MAX_LINE: usize = 65_535;
-/// Maximum number of events that wait for a step which consumes them.
+/// Maximum number of queued events that no step has consumed yet.
 const MAX_EVENTS: usize = 65_536;
 
 /// Byte stream to an agent. It is a TCP connection or any replacement for one.
@@ -155,8 +155,8 @@ impl Agent {
             return Ok(answer);
         }
         let command = name.to_owned();
-        // An answer with an `errno` reports an error of a library. Without it, the agent itself
-        // refused.
+        // An answer with an `errno` reports an error of the RDMA library. Without `errno`, the
+        // agent itself refused the command.
         match (answer.get("errno"), &answer["error"]) {
             (None, Value::String(why)) => Err(AgentError::Cannot {
                 command,

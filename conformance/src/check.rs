@@ -1,5 +1,5 @@
-//! Rules that apply to every FPDU that the target sends. A case fails because of a breach only if
-//! it watches the rule. Otherwise one mistake of a sender would fail every case.
+//! Rules that apply to every FPDU that the target sends. A breach fails only the cases that watch
+//! the rule. Otherwise one mistake of a sender would fail every case.
 
 use std::fmt;
 

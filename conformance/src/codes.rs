@@ -1,4 +1,4 @@
-//! Coverage of the registered Terminate codes: codes that a case provokes, and codes that no peer
+//! Coverage of the registered Terminate codes: which codes a case provokes, and which codes no peer
 //! can provoke.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,8 +53,8 @@ pub fn codes() -> Codes {
                 continue;
             };
             for term in &ends.terminates {
-                // A term without a code accepts any code. It counts only for the error type without
-                // codes.
+                // A term without a code accepts any code. It counts as coverage only for the error
+                // type that has no codes.
                 let code = name(term.layer, term.etype, term.code.unwrap_or(0));
                 if term.code.is_some() || !code.ends_with("/00") {
                     by_code.entry(code).or_default().push(case.id.clone());

@@ -1,5 +1,5 @@
-//! Coverage of the requirements: requirements with a case, requirements with a reason for having
-//! none, and requirements with neither.
+//! Coverage of the requirements: those with a case, those with a reason for having no case, and
+//! those with neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 

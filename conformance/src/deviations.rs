@@ -26,12 +26,12 @@ pub(crate) struct Deviation {
     pub(crate) cases: Vec<String>,
     /// Why the target deviates from the rules.
     pub(crate) reason: String,
-    /// Role of the target in which it deviates; absent for both. It matters only in cases that can
-    /// be played in both roles.
+    /// MPA role in which the target deviates; absent if it deviates in both. Matters only for cases
+    /// that can be played in both roles.
     pub(crate) role: Option<TargetRole>,
-    /// Ending of the connection to which the deviation is restricted; absent for any ending.
+    /// Ending of the connection that the deviation requires; absent for any ending.
     pub(crate) ending: Option<Ending>,
-    /// True if the failure does not occur in every run. Then a pass is not unexpected.
+    /// True if the failure occurs only in some runs. A pass is then expected as well.
     #[serde(default)]
     pub(crate) sometimes: bool,
 }

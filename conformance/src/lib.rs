@@ -2,9 +2,9 @@
 //! 7306).
 //!
 //! The suite is a peer that can send any bytes. It builds its messages and judges the answers with
-//! its own code. It shares no code with the stack of uwarp, so that a mistake in the stack cannot
-//! hide itself. Its *cases* are data: a rule, the ids of the requirements that the case checks, and
-//! steps. [`run`] plays cases against a target and returns an [`Outcome`] for each.
+//! its own code. It shares no code with the stack of uwarp, because a mistake in shared code would
+//! go unnoticed. Its *cases* are data: a rule, the ids of the requirements that the case checks,
+//! and steps. [`run`] plays cases against a target and returns an [`Outcome`] for each.
 //!
 //! ```no_run
 //! use uwarp_conformance::{Config, Selection, Target, run};
@@ -17,8 +17,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //! Some cases need the application on the target to act: to post a receive, register memory or
-//! issue a Read. An agent on the target does this on request of the suite, through the protocol in
-//! `docs/agent.md`. The other cases run against any server that accepts a connection.
+//! issue a Read. An agent on the target does this at the request of the suite, through the protocol
+//! in `docs/agent.md`. The other cases run against any server that accepts a connection.
 
 #![forbid(unsafe_code)]
 

@@ -17,7 +17,7 @@ pub(crate) fn mulpdu(emss: usize, markers: bool) -> usize {
 /// State of the checks of ULPDU lengths on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
-    /// MULPDU of the target, if the suite knows its EMSS. Without it, nothing is checked.
+    /// MULPDU of the target, if the suite knows its EMSS. If it is unknown, nothing is checked.
     pub(crate) mulpdu: Option<usize>,
     /// Number of segments and of payload bytes in the current message: one entry for each QN, and
     /// the last one for tagged messages.
@@ -52,8 +52,8 @@ impl Sizes {
         *bytes += segment.payload.len();
         if segment.last() {
             let needed = bytes.div_ceil(mulpdu - HEADER);
-            // MULPDU may shrink at times (section 4.5), so the check allows half as many segments
-            // again.
+            // MULPDU may shrink at times (section 4.5), so the check allows about 50 % more
+            // segments than needed.
             if *segments > needed + needed / 2 + 1 {
                 breaches.push(Breach {
                     rule: Rule::FewSegments,

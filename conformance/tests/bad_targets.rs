@@ -302,8 +302,8 @@ fn one_that_is_not_there_is_tried_once_and_not_by_each_case() {
     }
 }
 
-/// Each case before the target ends gets its verdict. One case finds out that the target ended, and
-/// the others are skipped.
+/// Cases that run before the target ends get their verdicts. One case finds that the target has
+/// ended, and the others are skipped.
 #[test]
 fn one_that_dies_is_waited_for_once() {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -430,8 +430,8 @@ fn one_that_dies_of_a_case_fails_in_it_and_not_in_others() {
     }
 }
 
-/// Starts an agent that serves one session at a time. It answers `listen` with the port that
-/// `listen` returns, and exits if it returns `None`.
+/// Starts an agent that serves one session at a time. It answers the command `listen` with the port
+/// that the function returns, and exits if the function returns `None`.
 fn agent(mut listen: impl FnMut() -> Option<u16> + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = control.local_addr().unwrap();
@@ -439,7 +439,7 @@ fn agent(mut listen: impl FnMut() -> Option<u16> + Send + 'static) -> (SocketAdd
         loop {
             let (mut session, _) = control.accept().unwrap();
             let hello = b"{\"hello\":\"uwarp-agent\",\"protocol\":1}\n";
-            // The agent exits after a connection without a command, which ends the test.
+            // A connection without a command makes the agent exit. The test opens one at its end.
             if session.write_all(hello).is_err() || session.peek(&mut [0]).unwrap_or(0) == 0 {
                 return;
             }
@@ -477,8 +477,8 @@ fn one_that_dies_with_its_agent_fails() {
     died_of_the_first(&failed);
 }
 
-/// Plays cases with an agent. It names a closed port in its first `closed` answers, and then the
-/// port of a server.
+/// Plays cases with an agent. The agent names a closed port in its first `closed` answers, and then
+/// the port of a server.
 fn play_beside_an_agent(closed: usize) -> Vec<Outcome> {
     let server = Server::new(drop);
     let nowhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -511,7 +511,7 @@ fn a_listener_of_one_case_fails_alone() {
     assert!(count(|one| matches!(one.verdict, Verdict::Fail(_))) > 5);
 }
 
-/// A firewall that drops everything looks like this.
+/// Has the same effect as a firewall that drops everything.
 #[test]
 fn listeners_that_all_fail_are_tried_a_few_times() {
     let outcomes = play_beside_an_agent(usize::MAX);

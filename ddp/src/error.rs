@@ -23,7 +23,7 @@ pub enum DdpError {
         if *.tagged { "a tagged" } else { "an untagged" }
     )]
     Version {
-        /// The segment is tagged: tagged and untagged segments have different codes.
+        /// True for a tagged segment. Tagged and untagged segments have different codes.
         tagged: bool,
         /// The received version.
         got: u8,
@@ -48,7 +48,7 @@ pub enum TaggedFault {
     /// The STag does not exist, was invalidated, or has another key.
     #[error("invalid STag: it was never given out, or is not valid any more")]
     InvalidSTag,
-    /// The STag exists, but not for this stream (another protection domain, another QP).
+    /// The STag exists, but belongs to another protection domain or another QP than this stream.
     #[error("the STag is not associated with this stream")]
     NotAssociated,
     /// The STag does not grant the right that this access needs.

@@ -34,7 +34,7 @@ pub struct TaggedHeader {
     /// `RsvdULP`: a byte for the ULP, which gets it with every segment (5041-4.2-03). RDMAP uses it
     /// for its control field.
     pub ulp: u8,
-    /// STag of the Tagged Buffer, which the ULP also gets (5041-4.2-07).
+    /// STag of the Tagged Buffer. The ULP gets the STag, too (5041-4.2-07).
     pub stag: STag,
     /// Destination of the first byte of the payload.
     pub to: TaggedOffset,
@@ -73,8 +73,8 @@ impl Header {
             return Err(DdpError::TooShort { len: 0, needed: 1 });
         };
         let tagged = control & TAGGED != 0;
-        // The version is checked before the length, because another version may have another
-        // header.
+        // The version is checked before the length, because the header of another version may have
+        // another length.
         let version = control & VERSION_MASK;
         if mutate!(version != DDP_VERSION, DvNotChecked => false)
             || mutate!(false, DdpReservedChecked => control & 0x3C != 0)
@@ -107,7 +107,7 @@ impl Header {
         }
     }
 
-    /// Reads a header of which the ULPDU has only a part. Missing bytes are zero.
+    /// Reads a header that is only partly in the ULPDU. Missing bytes count as zero.
     #[cfg(uwarp_mutants)]
     fn filled(ulpdu: &[u8]) -> Option<(Header, usize)> {
         let mut whole = [0; UNTAGGED_HEADER];
@@ -170,7 +170,7 @@ impl Header {
         }
     }
 
-    /// Returns the byte for the ULP, which has RDMAP's control field.
+    /// Returns the byte of the header for the ULP. It contains RDMAP's control field.
     #[must_use]
     pub const fn ulp(&self) -> u8 {
         match self {

@@ -9,13 +9,13 @@
 //! * **Sending:** a [`Segmenter`] selects the bytes of a message for the next segment, and
 //!   [`Header::emit`] writes the header before them.
 //! * **Receiving:** [`Header::parse`] takes the first bytes of one ULPDU. Untagged segments go to
-//!   the [`UntaggedReceiver`] of their queue. It enforces the rules for MSN and MO, and returns an
-//!   [`UntaggedPlacement`]. Tagged segments are checked by the owner of the memory, with
-//!   [`TaggedRange`] for the arithmetic. It reports a [`TaggedFault`] if a segment may not be
-//!   placed.
+//!   the [`UntaggedReceiver`] of their queue. The receiver enforces the rules for MSN and MO, and
+//!   returns an [`UntaggedPlacement`]. Tagged segments are checked by the owner of the memory, with
+//!   [`TaggedRange`] for the arithmetic. The owner reports a [`TaggedFault`] if a segment may not
+//!   be placed.
 //! * **Errors** carry the type and code of RFC 5041 section 7.2: [`DdpError::etype`] and
-//!   [`DdpError::code`]. DDP only reports the error and never ends a stream. The ULP ends it
-//!   (5041-6.2-01) after it has sent the reason to the peer (5041-6.2.2-06).
+//!   [`DdpError::code`]. DDP only reports the error and never ends a stream. The ULP ends the
+//!   stream (5041-6.2-01) after it has reported the error to the peer (5041-6.2.2-06).
 //!
 //! The LLP must be reliable and deliver segments in the order in which they were sent, as MPA over
 //! TCP does.

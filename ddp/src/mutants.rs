@@ -2,9 +2,9 @@
 //! suite, the simulator or a fuzz target finds it.
 //!
 //! The faults exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. In other builds,
-//! each site evaluates to its right expression.
+//! each site evaluates to its correct expression.
 
-/// `mutate!(right, Name => wrong)` is `right`, unless the fault `Name` is switched on.
+/// `mutate!(right, Name => wrong)` evaluates to `right`, unless the fault `Name` is switched on.
 #[cfg(uwarp_mutants)]
 macro_rules! mutate {
     ($right:expr, $name:ident => $wrong:expr) => {
@@ -16,7 +16,7 @@ macro_rules! mutate {
     };
 }
 
-/// `mutate!(right, Name => wrong)` is `right`.
+/// `mutate!(right, Name => wrong)` evaluates to `right`.
 #[cfg(not(uwarp_mutants))]
 macro_rules! mutate {
     ($right:expr, $name:ident => $wrong:expr) => {

@@ -32,8 +32,8 @@ impl Segment {
 pub struct Segmenter {
     len: u32,
     at: u32,
-    /// The last segment was returned. `at == len` does not tell that for an empty message, which
-    /// has one segment.
+    /// True if the last segment was returned. `at == len` cannot replace this flag, because an
+    /// empty message has one segment.
     done: bool,
 }
 
@@ -53,7 +53,7 @@ impl Segmenter {
     /// allows, with `header_len` bytes of headers before the payload (5044-4.5-05).
     ///
     /// An empty message has exactly one segment (5041-5.2-09). No ULPDU exceeds [`MAX_ULPDU`]. If
-    /// `mulpdu` leaves no room for payload, each segment has a single byte of it, so that every
+    /// `mulpdu` leaves no room for payload, each segment has one byte of payload, so that every
     /// message ends. MPA never has such an MULPDU: its minimum is 128 (RFC 5044).
     #[must_use]
     pub fn next_segment(&mut self, header_len: usize, mulpdu: usize) -> Option<Segment> {

@@ -7,9 +7,9 @@ use crate::types::TaggedOffset;
 
 /// Range of Tagged Offsets that an STag covers.
 ///
-/// It does the last two checks for a tagged segment. The checks before them (the STag is valid,
-/// belongs to the stream and grants the right) need information that only the owner of the memory
-/// has. See [`TaggedFault`] for their order.
+/// [`locate`](Self::locate) does the last two checks for a tagged segment. The checks before them
+/// (the STag is valid, belongs to the stream and grants the right) need information that only the
+/// owner of the memory has. See [`TaggedFault`] for their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaggedRange {
     /// TO of the first byte.
@@ -30,8 +30,8 @@ impl TaggedRange {
         if to.0.checked_add(u64::from(len)).is_none() {
             return Err(TaggedFault::ToWrap); // 5041-7.1-14
         }
-        // Computed with distances from `base`, because `base + len` may be 2^64, which does not
-        // fit.
+        // Computed with distances from `base`, because `base + len` may be 2^64, which exceeds
+        // `u64`.
         let start =
             to.0.checked_sub(self.base.0)
                 .ok_or(TaggedFault::BaseOrBounds)?; // 5041-7.1-12

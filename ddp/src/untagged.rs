@@ -62,8 +62,7 @@ impl UntaggedReceiver {
         self.msn
     }
 
-    /// Returns the number of bytes that were accepted of the message in progress; 0 between
-    /// messages.
+    /// Returns the number of accepted bytes of the message in progress, or 0 between messages.
     #[must_use]
     pub const fn received(&self) -> u32 {
         self.received
@@ -85,13 +84,14 @@ impl UntaggedReceiver {
     ///
     /// An empty message needs a buffer too, because it consumes one (5040-5.3-08).
     ///
-    /// # Errors The receiver does not change, and the payload may not be placed (5041-7.1-15). The
-    /// checks are made in this order:
+    /// # Errors
+    /// The receiver does not change, and the payload may not be placed (5041-7.1-15). The checks
+    /// are made in this order:
     /// * [`UntaggedFault::InvalidQn`]: the segment belongs to another queue.
-    /// * [`UntaggedFault::MsnRange`]: it belongs to another message.
+    /// * [`UntaggedFault::MsnRange`]: the segment belongs to another message.
     /// * [`UntaggedFault::NoBuffer`]: no buffer is posted.
-    /// * [`UntaggedFault::InvalidMo`]: it does not continue where the previous one ended.
-    /// * [`UntaggedFault::MessageTooLong`]: it would reach past the end of the buffer.
+    /// * [`UntaggedFault::InvalidMo`]: the segment does not continue where the previous one ended.
+    /// * [`UntaggedFault::MessageTooLong`]: the segment would reach past the end of the buffer.
     pub fn accept(
         &mut self,
         header: &UntaggedHeader,

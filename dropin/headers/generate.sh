@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Writes src/abi/generated.rs from the installed headers of rdma-core. Run it by hand when a newer
-# rdma-core is to be supported; a build never runs it. Needs libibverbs-dev, librdmacm-dev,
-# libc6-dev-arm64-cross, linux-libc-dev-arm64-cross, perl and bindgen. Assertions in the file check
-# the layout on both processors. A C test repeats them with the headers of the machine that runs it.
+# Writes src/abi/generated.rs from the installed headers of rdma-core. Run it by hand to support a
+# newer rdma-core; a build never runs it. Needs libibverbs-dev, librdmacm-dev,
+# libc6-dev-arm64-cross, linux-libc-dev-arm64-cross, perl and bindgen. Assertions in the generated
+# file check the layouts for both processors. A C test repeats them with the headers of the machine
+# that runs the test.
 set -euo pipefail
 cd "$(dirname "$0")"
 version=$(dpkg-query -W -f '${Version}' libibverbs-dev 2>/dev/null || echo unknown)

@@ -1,6 +1,7 @@
 //! Waits during which the program may cancel the calling thread (`pthread_cancel`). A cancellation
-//! unwinds the stack from within the system call (or `pthread_testcancel`). So these frames must
-//! hold nothing that needs a drop, and nothing that catches the unwinding (`panic_guard.rs`).
+//! unwinds the stack from within the system call (or `pthread_testcancel`). So the frames of these
+//! functions must hold nothing that needs a drop, and nothing that catches the unwinding
+//! (`panic_guard.rs`).
 #![expect(unsafe_code, reason = "a function of the C library")]
 
 use core::ffi::c_int;

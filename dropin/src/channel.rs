@@ -62,7 +62,7 @@ pub(crate) unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> &'a CompletionCha
 /// Destroys a channel.
 ///
 /// # Errors
-/// `EBUSY` while completion queues use it.
+/// `EBUSY` while completion queues use the channel.
 ///
 /// # Safety
 /// As for [`of`]. After `Ok` the channel is not used any more.
@@ -128,8 +128,8 @@ unsafe fn try_get(
         Ok(event) => event,
         Err(ChannelError::TimedOut(_)) => return Found::Nothing,
         Err(error) => {
-            // In a forked child this must fail: its parent's channel delivers no events to it, but
-            // the descriptor may stay readable forever.
+            // In a forked child the call must fail: the parent's channel delivers no events to the
+            // child, but the descriptor may stay readable forever.
             errno::set(match error {
                 ChannelError::WouldBlock => libc::EAGAIN,
                 _ => libc::EIO,

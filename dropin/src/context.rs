@@ -24,7 +24,7 @@ pub(crate) struct Context {
     shown: UnsafeCell<verbs_context>,
     device: Device,
     /// Descriptor of asynchronous events. It is a duplicate, so that a program which closes it does
-    /// not close that of the device.
+    /// not close the device's own descriptor.
     events: OwnedFd,
     /// Process id of the process that opened the context. A forked child gets no events.
     process: u32,

@@ -12,7 +12,7 @@ use uwarp_verbs::environment::{FLAG_VALUES, flag};
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::{OnNoReceive, Peer, Revision, Settings};
 
-/// Default time that a message from the peer waits until the program posts a receive
+/// Default maximum time that a message from the peer waits for the program to post a receive
 /// (`UWARP_HOLD`). InfiniBand retransmits such a message up to seven times, or without limit. iWARP
 /// has no counterpart. Most programs that rely on these retries post a receive within milliseconds.
 const HOLD: Duration = Duration::from_secs(10);
@@ -30,8 +30,8 @@ pub(crate) struct Environment {
     pub(crate) settings: Settings,
     /// True if the library prints no messages on standard error (`UWARP_QUIET`).
     pub(crate) quiet: bool,
-    /// Number added to each port of a program (`UWARP_PORT_OFFSET`). RDMA ports are TCP ports here,
-    /// so a program that uses one number for both would find it in use.
+    /// Number added to each port of a program (`UWARP_PORT_OFFSET`). RDMA ports are TCP ports here.
+    /// A program that uses one number for an RDMA port and a TCP port would find the port in use.
     pub(crate) port_offset: u16,
 }
 
@@ -62,7 +62,7 @@ impl Environment {
         let peers = [("rfc", Peer::Rfc), ("siw", Peer::Siw)];
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
         // Programs written for libibverbs expect that either side may send first. A siw client
-        // cannot request the MPA model that allows this to the server.
+        // cannot request the MPA model in which the server may send first.
         settings.send_first = settings.peer == Peer::Siw;
         let strict = switch(&var, "UWARP_STRICT")?.unwrap_or(false);
         let hold = parse(&var, "UWARP_HOLD", "a number of milliseconds")?;

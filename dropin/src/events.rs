@@ -173,7 +173,7 @@ pub(crate) unsafe extern "C-unwind" fn ack_async_event(event: *mut ibv_async_eve
 /// Returns the context and the object of an event. Returns `None` for an event of the device, which
 /// needs no acknowledgement.
 unsafe fn object(event: &ibv_async_event) -> Option<(*mut ibv_context, EventObject)> {
-    // SAFETY: the type says which field of the union is set.
+    // SAFETY: the type determines which field of the union is set.
     unsafe {
         let element = &event.element;
         Some(match event.event_type {

@@ -1,6 +1,6 @@
 //! libibverbs and librdmacm on uwarp: programs that were linked with rdma-core run unmodified.
-//! `uwarp run` makes the loader find this library in place of rdma-core. dropin/README.md says how,
-//! and dropin/MATRIX.md lists the functions.
+//! `uwarp run` makes the loader find this library in place of rdma-core. dropin/README.md explains
+//! how, and dropin/MATRIX.md lists the functions.
 
 #![cfg(target_os = "linux")]
 #![cfg_attr(

@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 const VARIABLE: &str = "UWARP_LOG";
 
 /// Starts the log if `UWARP_LOG` is set and not empty. If the process already has a `tracing`
-/// subscriber, keeps that instead.
+/// subscriber, keeps that subscriber instead.
 ///
 /// # Errors
 /// Returns a message if the value is not a valid filter.
@@ -29,8 +29,9 @@ pub(crate) fn start() -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the log to standard error. Errors are ignored, because the program may have closed it. A
-/// cancellation is deferred, because a cancelled thread would leave standard error locked.
+/// Writes the log to standard error. Errors are ignored, because the program may have closed
+/// standard error. A cancellation is deferred, because a cancelled thread would leave standard
+/// error locked.
 struct Stderr;
 
 impl Write for Stderr {

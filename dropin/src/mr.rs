@@ -38,8 +38,9 @@ struct State {
 
 type MrObject = Object<ibv_mr, MrInner>;
 
-/// Maximum time that deregistration waits until TCP has taken the region's bytes, for example while
-/// the peer's window is full. (A network card does not wait: requests that are not sent yet fail.)
+/// Maximum time that deregistration waits until TCP has accepted the region's bytes that are still
+/// to be sent, for example while the peer's window is full. (A network card does not wait: requests
+/// that are not sent yet fail.)
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between two attempts to deregister a busy region.
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
@@ -156,9 +157,9 @@ fn populate(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
 /// Destroys a region.
 ///
 /// # Errors
-/// `EBUSY` while windows are bound to it, or if TCP does not take its bytes in time. In the second
-/// case, peers can no longer access the region, but the connection still reads bytes from it to
-/// send them.
+/// `EBUSY` while windows are bound to the region, or if TCP does not accept the region's bytes in
+/// time. In the second case, peers can no longer access the region, but the connection still reads
+/// bytes from it to send them.
 ///
 /// # Safety
 /// `mr` is an existing region. After `Ok` it is not used any more.

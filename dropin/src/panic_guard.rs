@@ -9,17 +9,17 @@ use crate::errno;
 /// Runs an entry point. After a panic, returns `failed` and sets `errno` to `EIO`. A panic is a bug
 /// of this library; Rust has already printed it on standard error.
 ///
-/// A cancellation of the thread (`pthread_cancel`) waits until `run` has returned, because it
-/// unwinds the frames and must not be caught. Calls that block do so outside of this function
-/// (`cancel.rs`).
+/// A cancellation of the thread (`pthread_cancel`) waits until `run` has returned, because a
+/// cancellation unwinds the frames and must not be caught. Calls that block do so outside of this
+/// function (`cancel.rs`).
 pub(crate) fn entry<R>(failed: R, run: impl FnOnce() -> R) -> R {
     let _deferred = Deferred::new();
     quick(failed, run)
 }
 
-/// As [`entry`], but does not defer a cancellation: on the data path, the two calls for that would
-/// cost too much. So `run` must not call functions of the C library that are cancellation points.
-/// `uncancelled.rs` replaces those that the standard library calls.
+/// As [`entry`], but does not defer a cancellation: on the data path, the two C library calls for
+/// deferring it would cost too much. So `run` must not call functions of the C library that are
+/// cancellation points. `uncancelled.rs` replaces those that the standard library calls.
 pub(crate) fn quick<R>(failed: R, run: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         errno::set(libc::EIO);

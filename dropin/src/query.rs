@@ -17,8 +17,8 @@ use crate::context::Context;
 use crate::errno;
 use crate::panic_guard::entry;
 
-/// Size of `struct ibv_port_attr` when `ibv_query_port` got its version: without `flags` and later
-/// fields, but with padding.
+/// Size of `struct ibv_port_attr` when the symbol `ibv_query_port` got its version: without `flags`
+/// and later fields, but with padding.
 const OLD_PORT_ATTR: usize = 48;
 
 fn int(value: u32) -> c_int {
@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C-unwind" fn query_device(
 }
 
 /// `ibv_query_device_ex`. The program was compiled with a structure of `size` bytes, which may be
-/// shorter or longer than the one of this library.
+/// shorter or longer than this library's structure.
 pub(crate) unsafe extern "C-unwind" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
@@ -134,8 +134,8 @@ fn port(attr: &PortAttr) -> ibv_port_attr {
     out
 }
 
-/// Operation `query_port` of a context, which the inline function `___ibv_query_port` calls. `size`
-/// is that of the structure with which the program was compiled.
+/// Operation `query_port` of a context, which the inline function `___ibv_query_port` calls.
+/// `size`: size of the structure with which the program was compiled.
 pub(crate) unsafe extern "C-unwind" fn query_port_of(
     context: *mut ibv_context,
     number: u8,
@@ -156,7 +156,7 @@ pub(crate) unsafe extern "C-unwind" fn query_port_of(
     })
 }
 
-/// `ibv_query_port`, the symbol, for programs that were compiled with the oldest structure.
+/// The symbol `ibv_query_port`, for programs that were compiled with the oldest structure.
 pub(crate) unsafe extern "C-unwind" fn query_port(
     context: *mut ibv_context,
     number: u8,
@@ -194,7 +194,7 @@ pub(crate) unsafe extern "C-unwind" fn query_gid(
     })
 }
 
-/// `_ibv_query_gid_ex`. `size` is that of an entry with which the program was compiled.
+/// `_ibv_query_gid_ex`. `size`: size of an entry in the program.
 pub(crate) unsafe extern "C-unwind" fn query_gid_ex(
     context: *mut ibv_context,
     number: u32,

@@ -1,6 +1,6 @@
-//! Effect of a signal on a call that waits. A handler with `SA_RESTART` lets the call continue, as
-//! it does with the system calls that rdma-core makes. Any other handler ends the call with
-//! `EINTR`. `poll`, which this library waits with, fails with `EINTR` in both cases.
+//! Effect of a signal on a call that waits. After a handler with `SA_RESTART` the call continues,
+//! as the system calls of rdma-core do. Any other handler ends the call with `EINTR`. `poll`, which
+//! this library waits with, fails with `EINTR` in both cases.
 #![expect(unsafe_code, reason = "functions of the C library")]
 
 use core::ffi::c_int;

@@ -2,12 +2,13 @@
 //! library calls them, because a thread must not be cancelled there.
 //!
 //! `pthread_cancel` unwinds the stack of a thread from within such a call. The process aborts when
-//! that reaches a Rust frame. Most of this library makes its system calls without the C library.
-//! But Rust's standard library uses it to close descriptors and to write to files. On the data path
-//! this happens when a connection ends, and with a capture. Deferring cancellation would cost tens
-//! of nanoseconds for each post and each poll. So this module defines these functions again, as
-//! hidden symbols, which the linker prefers to those of the C library. Calls of the program itself
-//! are not affected. Blocking calls that may be cancelled are in `cancel.rs`.
+//! the unwinding reaches a Rust frame. Most of this library makes its system calls without the C
+//! library. But Rust's standard library calls the C library to close descriptors and to write to
+//! files. On the data path this happens when a connection ends, and with a capture. Deferring
+//! cancellation would cost tens of nanoseconds for each post and each poll. So this module defines
+//! these functions again, as hidden symbols, which the linker prefers to those of the C library.
+//! Calls of the program itself are not affected. Blocking calls that may be cancelled are in
+//! `cancel.rs`.
 #![expect(
     unsafe_code,
     reason = "system calls under names that the standard library calls"

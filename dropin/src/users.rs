@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Default)]
 pub(crate) struct Users(Arc<AtomicU32>);
 
-/// One user of an object. Dropping it lowers the number.
+/// One user of an object. Dropping the user lowers the number.
 pub(crate) struct User(Arc<AtomicU32>);
 
 impl Users {

@@ -40,7 +40,7 @@ pub(crate) fn end(number: u32, reason: &EndReason) {
     }
 }
 
-/// Returns the message about the end of a connection, or `None` if it was returned before. The
+/// Returns the message about the end of a connection, or `None` if an earlier call returned it. The
 /// caller prints it after the registry is unlocked, because standard error may be a full pipe.
 fn end_message(inner: &QpInner, reason: &EndReason) -> Option<String> {
     if !is_reportable(reason) || !inner.end_warning.claim() {

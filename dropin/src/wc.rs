@@ -47,10 +47,10 @@ pub(crate) fn opcode(opcode: WcOpcode) -> ibv_wc_opcode {
     }
 }
 
-/// Returns `imm_data` or `invalidated_rkey`, and the flag that says which.
+/// Returns `imm_data` or `invalidated_rkey`, and the flag that tells which of them it is.
 ///
-/// The four bytes of Immediate Data are the first of the eight on the wire (RFC 7306 section 6), in
-/// the same order.
+/// Immediate Data has eight bytes on the wire (RFC 7306 section 6). `imm_data` has the first four,
+/// in the same order.
 pub(crate) fn extra(done: &Completion) -> (u32, c_uint) {
     match (done.immediate, done.invalidated) {
         (Some([a, b, c, d, ..]), _) => (u32::from_ne_bytes([a, b, c, d]), abi::IBV_WC_WITH_IMM),
@@ -68,7 +68,7 @@ pub(crate) fn byte_len(done: &Completion) -> u32 {
     }
 }
 
-/// Converts the four bytes of `imm_data` to the eight on the wire.
+/// Converts the four bytes of `imm_data` to the eight bytes on the wire.
 pub(crate) fn immediate(imm_data: u32) -> [u8; 8] {
     let [a, b, c, d] = imm_data.to_ne_bytes();
     [a, b, c, d, 0, 0, 0, 0]

@@ -120,16 +120,16 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 /// Longest file in bytes that servers accept. They announce it when they accept ([`offer`]).
 pub const LONGEST: u64 = 64 * 1024 * 1024;
 
-/// Returns options with a server's private data: its memory, if it lends any, and the length of the
-/// longest file that it accepts.
+/// Returns options with a server's private data: the token of its memory, if clients may access
+/// any, and the length of the longest file that it accepts.
 pub fn offer(memory: Option<&MemoryRegion>) -> AcceptOptions {
     let mut private_data = memory.map_or(Vec::new(), |memory| memory.remote().to_bytes().to_vec());
     private_data.extend_from_slice(&LONGEST.to_be_bytes());
     AcceptOptions::default().private_data(private_data)
 }
 
-/// Parses the private data of [`offer`]. Returns the memory that the server lends, if any. Fails if
-/// the server does not accept a file of `len` bytes.
+/// Parses the private data of [`offer`]. Returns the server's memory that the client may access, if
+/// any. Fails if the server does not accept a file of `len` bytes.
 pub fn offered(private_data: &[u8], len: u64) -> Result<Option<RemoteBuffer>> {
     let (memory, most) = private_data
         .split_last_chunk::<8>()
@@ -161,7 +161,7 @@ pub fn load(file: Option<String>) -> Result<Vec<u8>> {
     }
 }
 
-/// Runs the first program of the library as a test.
+/// Runs the program in the README of `uwarp-verbs` as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../verbs/README.md")]
 struct FirstProgram;

@@ -163,8 +163,8 @@ fn a_key_value_store_is_read_while_its_server_sleeps() {
     assert_eq!(server.line(), "version 2 of apple");
     let said = client(program, &addr, &["apple"]);
     assert_eq!(said, "apple = a green one (version 2)\n");
-    // The main thread sleeps, and clients that read do not wake it. Otherwise its number of
-    // voluntary context switches, which the kernel counts, would change.
+    // The main thread sleeps, and clients that read do not wake it. So its number of voluntary
+    // context switches, which the kernel counts, must not change.
     if let Some(before) = naps(&server) {
         client(program, &addr, &["apple,cherry,apple,cherry"]);
         assert_eq!(naps(&server), Some(before));

@@ -157,7 +157,7 @@ fn in_other_pieces(packets: &[Packet], cut: usize) {
 
 /// Decodes the packets and returns the parts of each frame that do not depend on the packets. After
 /// an FPDU with an impossible length the decoder looks for the next one at the starts of packets,
-/// so the comparison ends there.
+/// so the comparison ends at such an FPDU.
 fn found(packets: &[Packet]) -> Vec<Found> {
     let mut decoder = Decoder::default();
     let mut frames: Vec<Frame> = packets

@@ -6,12 +6,12 @@
 //! Without damage, all work requests complete with the bytes of the model. With damage or an early
 //! end:
 //!
-//! * Each completion with success is still correct, and memory holds no byte that was not written
-//!   there.
+//! * Each completion with success is still correct. Memory holds only its initial bytes and bytes
+//!   that were written there.
 //! * Within a bounded time, either everything has completed and memory equals the model's, or both
 //!   ends are in Error and have a reason.
 //!
-//! Every posted work request completes once.
+//! Every posted work request completes exactly once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,8 +50,8 @@ struct Pair {
     fate: Fate,
 }
 
-/// Runs one input: flags (bit 0: CRC, bit 1: Markers sent by the first side, bit 2: by the second),
-/// then steps.
+/// Runs one input: flags (bit 0: CRC, bit 1: the first side sends Markers, bit 2: the second side
+/// sends Markers), then steps.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.flags();

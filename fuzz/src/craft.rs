@@ -111,7 +111,7 @@ fn payload(
         2 => {
             let mut payload = input.slice(MAX_PAYLOAD).to_vec();
             if let Some(Waiting::Read { len, got, .. }) = judge.waiting.front() {
-                // A payload of even length is replaced by as many bytes as the Read still lacks.
+                // A payload of even length is cut or padded to the length that completes the Read.
                 if payload.len().is_multiple_of(2) {
                     payload.resize((len - got) as usize, 0x77);
                 }

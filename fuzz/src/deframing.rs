@@ -11,8 +11,8 @@ const LONGEST: usize = 65_288;
 /// Feeds `stream` to a deframer in pieces. Returns the ULPDUs and how the stream ended.
 ///
 /// # Panics
-/// If the deframer breaks its contract: it asks for bytes that it already has or for more than an
-/// FPDU takes, does not repeat an error, or returns a ULPDU whose accessors disagree.
+/// If the deframer breaks its contract: it asks for bytes that it already has or for more bytes
+/// than an FPDU can have, does not repeat an error, or returns a ULPDU whose accessors disagree.
 #[must_use]
 pub(crate) fn deframe(
     stream: &[u8],
@@ -25,7 +25,7 @@ pub(crate) fn deframe(
     let mut need = 0;
     for piece in cuts.pieces(stream) {
         buffer.extend_from_slice(piece);
-        // The deframer has asked for more bytes than these.
+        // The deframer has asked for more bytes than the buffer holds.
         if buffer.len() < need {
             if buffer.len() + 1 == need || buffer.len().is_power_of_two() {
                 assert!(matches!(deframer.next(&buffer), Ok(Step::Need(_))));

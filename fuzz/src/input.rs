@@ -89,7 +89,7 @@ impl<'a> Cuts<'a> {
         Self { lengths, next: 0 }
     }
 
-    /// Returns the length of the next piece of `left` bytes: at least 1 unless `left` is 0.
+    /// Returns the length of the next piece of `left` bytes. It is 0 only if `left` is 0.
     pub fn piece(&mut self, left: usize) -> usize {
         let Some(&byte) = self.lengths.get(self.next) else {
             return left;

@@ -1,8 +1,8 @@
 //! Puts ULPDUs from the input into valid FPDUs, so that the fuzzer gets past the CRC.
 //!
 //! * All three methods of the framer write the same bytes as the model.
-//! * The deframer returns the same ULPDUs, whatever the pieces.
-//! * RDMAP and DDP handle them as the model does.
+//! * The deframer returns the same ULPDUs, however the stream is cut into pieces.
+//! * RDMAP and DDP handle the ULPDUs as the model does.
 //! * A damaged byte is never accepted as valid if the CRC is on.
 
 use uwarp_mpa::{FrameError, Framer};
@@ -14,7 +14,7 @@ use crate::play::Play;
 
 /// Maximum number of ULPDUs in one input.
 const MAX_COUNT: usize = 24;
-/// No ULPDU is added once there are this many bytes.
+/// Number of bytes from which no further ULPDU is added.
 const MAX_BYTES: usize = 80_000;
 
 /// Runs one input: flags (bit 0: CRC, bit 1: Markers, bit 2: damage, bit 3: pad ULPDUs), the
@@ -110,8 +110,8 @@ fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>], wanted: &[u8]) {
         assert_eq!((taken, &room[fpdu..]), (Ok(fpdu), &[0xEE; 3][..]));
         into.extend_from_slice(&room[..fpdu]);
 
-        // Frames in place without Markers. With Markers, framing, rewinding and framing again must
-        // give the same FPDU.
+        // Without Markers, frames in place. With Markers, in-place framing must be refused. Then
+        // framing, rewinding and framing again must give the same FPDU.
         let before = third.position();
         match third.frame_in_place(header, ulpdu.as_slice(), header_len, len, &mut in_place) {
             Ok(trailer) => {

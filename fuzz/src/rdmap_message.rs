@@ -1,5 +1,5 @@
-//! One RDMAP stream receives valid, nearly valid and arbitrary ULPDUs. In between it sends
-//! messages.
+//! One RDMAP stream receives valid, nearly valid and arbitrary ULPDUs. Between them, the stream
+//! sends messages.
 //!
 //! * The stream handles each ULPDU as the model does, with the same error code.
 //! * The segments that it sends have the bytes in the figures of the RFCs.

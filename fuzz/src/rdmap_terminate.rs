@@ -10,7 +10,7 @@ use crate::input::Input;
 use crate::model::terminate::{self, Header};
 
 /// Runs one input, which is a Terminate Header. The bytes after the first four are also used as the
-/// header of a Read Request, for a Read in progress.
+/// header of a Read Request whose response is under way.
 pub fn run(data: &[u8]) {
     for peer in [Peer::Rfc, Peer::Siw] {
         let found = Terminate::parse_from(peer, data);
@@ -74,8 +74,8 @@ fn examine(message: &Terminate, peer: Peer) {
     }
 }
 
-/// Checks the Terminate Message for a Read that fails while it is answered. Its header must exclude
-/// the bytes that were already sent (RFC 5040 section 4.8).
+/// Checks the Terminate Message for a Read that fails while its response is sent. The Read Request
+/// Header in it must exclude the bytes that were already sent (RFC 5040 section 4.8).
 fn read_under_way(data: &[u8]) {
     let mut input = Input::new(data);
     let sent = input.u32();

@@ -14,7 +14,8 @@ use crate::Target;
 /// libFuzzer starts inherit it.
 const COMPLETE: &str = "UWARP_FUZZ_ARGUMENTS_COMPLETE";
 
-/// Defines `main` of a target: libFuzzer's, or that of a program that runs given inputs.
+/// Defines `main` of a target: either that of libFuzzer, or that of a program that runs the given
+/// inputs.
 #[macro_export]
 macro_rules! binary {
     ($name:ident) => {
@@ -63,8 +64,9 @@ pub fn with_seeds_and_dictionary(target: &str) {
 /// Returns the arguments that libFuzzer lacks.
 ///
 /// The dictionary is added unless `given` has one. The seeds are added if libFuzzer reads a corpus,
-/// that is, if `given` names a directory. They come after it, because libFuzzer writes new inputs
-/// to the first directory. A coverage run measures single files, so it gets each seed as a file.
+/// that is, if `given` names a directory. The seeds come after this directory, because libFuzzer
+/// writes new inputs to the first one. A coverage run measures single files, so it gets each seed
+/// as a file.
 fn missing(given: &[OsString], fuzz: &Path, target: &str, measures: bool) -> Vec<OsString> {
     let is_option = |argument: &OsStr| argument.as_encoded_bytes().starts_with(b"-");
     let mut more = Vec::new();

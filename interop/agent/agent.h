@@ -32,9 +32,9 @@ struct agent {
 
 extern struct agent agent;
 
-/* Returns `memory`; ends the program if it is NULL. */
+/* Returns `memory`. Ends the program if `memory` is NULL. */
 void *must(void *memory);
-/* The protection domain with this number, allocated on first use. */
+/* Returns the protection domain with this number. Allocates it on first use. */
 struct ibv_pd *pd_number(struct json *in, uint64_t number);
 /* Destroys all objects that commands have created. */
 void reset_all(void);
@@ -43,11 +43,11 @@ void reset_all(void);
 
 /* Opens `stdio`, `tcp:PORT` or a file; a serial port becomes raw. Ends the program on failure. */
 void control_open(const char *where);
-/* For poll(2): fills in at most two entries and returns their number. */
+/* Fills in at most two entries for poll(2) and returns their number. */
 struct pollfd;
 int control_poll(struct pollfd *out);
-/* Call after poll(2). Calls `command` for each line. Returns false if the controller is gone and
- * cannot come back. */
+/* Must be called after poll(2). Calls `command` for each line. Returns false if the controller is
+ * gone and cannot connect again. */
 bool control_ready(const struct pollfd *fds, int count, void (*command)(char *line));
 /* Sends the text, or queues it if the channel is busy; never blocks. */
 void control_write(const char *text, size_t len);
@@ -82,13 +82,13 @@ void memory_reset(void);
 /* ---- srq.c ---- */
 
 struct ibv_srq *srq_number(struct json *in, uint64_t number);
-/* The number of this queue, or -1 if it is unknown. */
+/* Returns the number of this SRQ, or -1 if it is unknown. */
 int srq_index(const struct ibv_srq *srq);
 void command_srq(struct json *in, struct line *out);
 void command_srq_destroy(struct json *in, struct line *out);
 void command_srq_modify(struct json *in, struct line *out);
 void command_srq_query(struct json *in, struct line *out);
-/* Call after the connections are gone, because a queue with QPs cannot be destroyed. */
+/* Must be called after all connections are destroyed: an SRQ with QPs cannot be destroyed. */
 void srqs_reset(void);
 
 /* ---- endpoint.c: listeners and connections, and their QPs ---- */
@@ -100,11 +100,11 @@ struct qp_wish {
 	uint32_t send_wr, recv_wr, send_sge, recv_sge, inline_data;
 	uint64_t pd;
 	struct ibv_srq *srq; /* source of receives, or NULL */
-	bool solicited_only; /* arm the CQ for solicited completions only */
-	bool silent;      /* do not arm it: only `poll` reports completions */
+	bool solicited_only; /* request events for solicited completions only */
+	bool silent;      /* request no events: only `poll` reports completions */
 };
 
-/* Parameters of the answer to a connection request. */
+/* Parameters of a connect, an accept or a reject. */
 struct answer {
 	uint8_t ird, ord;
 	size_t len;
@@ -117,7 +117,7 @@ struct endpoint {
 	struct ibv_cq *cq;
 	struct qp_wish wish;
 	bool has_qp;
-	/* A listener that accepts every request. */
+	/* True for a listener that accepts every request, with `answer`. */
 	bool auto_accept;
 	struct answer answer;
 };

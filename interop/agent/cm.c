@@ -109,7 +109,8 @@ void command_listen(struct json *in, struct line *out)
 	line_number(out, "port", ntohs(rdma_get_src_port(listener->id)));
 }
 
-/* Opens an active connection: resolves the address, makes the QP, and reports `ready`. */
+/* Starts to resolve the address of an active connection. Later events create the QP and report
+ * `ready`. */
 void command_open(struct json *in, struct line *out)
 {
 	struct sockaddr_storage addr, source;
@@ -254,7 +255,7 @@ static void ready(struct endpoint *conn)
 	line_end(&line);
 }
 
-/* Copy of an event. Its private data, IRD and ORD are lost when it is acknowledged. */
+/* Copy of an event, whose private data, IRD and ORD are lost when the event is acknowledged. */
 struct news {
 	enum rdma_cm_event_type type;
 	int status;
@@ -280,7 +281,7 @@ static void report(const struct news *news, struct endpoint *conn)
 	line_end(&line);
 }
 
-/* A connection request. The connection gets its number and its QP before it is reported. */
+/* Handles a connection request. The connection gets its number and its QP before the report. */
 static void requested(const struct news *news)
 {
 	int number = endpoint_new(ENDPOINT_CONNECTION), error;

@@ -1,4 +1,4 @@
-/* The control channel: lines in and out, without blocking the loop. */
+/* The control channel: lines in and out. Reads and writes do not block the agent's main loop. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -100,7 +100,7 @@ static void send_queued(void)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			break; /* full, or closed, which the next read detects */
+			break; /* the channel is full, or closed; the next read detects a close */
 		sent += (size_t)n;
 	}
 	memmove(queue, queue + sent, queue_len - sent);

@@ -20,7 +20,7 @@ struct json_member {
 struct json {
 	struct json_member members[JSON_MAX_MEMBERS];
 	int count;
-	const char *error; /* description of the last error */
+	const char *error; /* description of the first error, or NULL */
 	char error_text[160];
 };
 
@@ -29,12 +29,12 @@ struct json {
 bool json_parse(struct json *out, char *line);
 
 bool json_has(const struct json *in, const char *key);
-/* The value of a member, or the default if it is absent. A wrong kind sets `error`. A number may
- * also be a string in C notation ("0x1f"), for values above 2^53. */
+/* Returns the value of a member, or `absent` if there is no such member. A member of another kind
+ * sets `error`. A number may also be a string in C notation ("0x1f"), for values above 2^53. */
 uint64_t json_number(struct json *in, const char *key, uint64_t absent);
 const char *json_string(struct json *in, const char *key, const char *absent);
 bool json_bool(struct json *in, const char *key, bool absent);
-/* Decodes a hexadecimal member. Returns the number of bytes, at most `room`; more set `error`. */
+/* Decodes a hexadecimal member. Returns the number of bytes. More than `room` bytes set `error`. */
 size_t json_hex(struct json *in, const char *key, uint8_t *out, size_t room);
 /* Returns true if every key is in `allowed`, a list of words separated by blanks. Otherwise `error`
  * names the unknown key. */

@@ -9,8 +9,9 @@
 
 static struct region regions[MAX_REGIONS];
 
-/* Byte `at` of the endless pattern for `seed`: byte at%8, lowest first, of output number at/8 of a
- * SplitMix64 generator that starts from `seed`. */
+/* Returns eight bytes of the endless pattern for `seed`: output number `word` of a SplitMix64
+ * generator that starts from `seed`. Byte `at` of the pattern is byte at%8, lowest first, of output
+ * at/8. */
 static uint64_t pattern_word(uint64_t seed, uint64_t word)
 {
 	uint64_t z = seed + (word + 1) * UINT64_C(0x9e3779b97f4a7c15);

@@ -5,8 +5,8 @@
 
 #include "agent.h"
 
-/* Parameters of a batch that both queues have: the first work request, and the steps to the next
- * ones. */
+/* Parameters that batches of receives and of sends have in common: the first work request, and the
+ * steps to the next requests. */
 struct batch {
 	uint64_t wr_id, count, stride;
 	struct ibv_sge sges[MAX_SGE];
@@ -25,7 +25,7 @@ static bool parse_batch(struct json *in, struct batch *out)
 		json_error(in, "count: 1 to %d was expected", MAX_BATCH);
 	if (in->error)
 		return false;
-	/* calloc of zero bytes may return NULL, so there is room for one more element. */
+	/* calloc of zero bytes may return NULL, so one element more is allocated. */
 	out->lists = must(calloc(out->count * (size_t)out->sge_count + 1, sizeof(struct ibv_sge)));
 	for (uint64_t i = 0; i < out->count; i++)
 		for (int j = 0; j < out->sge_count; j++) {
@@ -53,7 +53,8 @@ static struct ibv_sge *sges_of(struct batch *batch, uint64_t i)
 	return &batch->lists[i * (uint64_t)batch->sge_count];
 }
 
-/* Answers how many were posted, and the reason if one was refused. `bad` is its index. */
+/* Reports how many requests were posted, and the reason if one was refused. `bad` is the index of
+ * the refused request. */
 static void posted(struct line *out, const char *what, int error, uint64_t count, uint64_t bad)
 {
 	if (error)

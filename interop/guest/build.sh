@@ -70,7 +70,8 @@ done
 
 MODULES="virtio_pci virtio_net virtio_console ib_uverbs rdma_ucm libcrc32c crc32c_intel ipv6"
 
-# Builds vmlinuz, the modules in the order of insmod, and siw.ko. They depend only on the kernel.
+# Builds vmlinuz, the modules in the order of insmod, and siw.ko. These files depend only on the
+# kernel.
 build_kernel() {
     local out=$work/kernel image=$work/image deb siw
     [ "$(version_of "linux-source-$series")" = "$kernel_version" ] ||
@@ -105,7 +106,7 @@ build_kernel() {
     done
     cp "$siw/siw.ko" "$out/modules/$number-siw.ko"
     strip --strip-debug "$out"/modules/*.ko
-    # Outside the entry, because each version of a package has its own kernel directory.
+    # The kernel is stored outside the entry, because it depends only on the version of its package.
     rm -rf "$kernel"
     mv "$out" "$kernel"
 }
@@ -141,7 +142,7 @@ build_entry() {
         install_libraries "$driver"
     done
     echo "driver siw" >"$root/etc/libibverbs.d/siw.driver"
-    # libpthread's cancellation, which rping uses, loads it at run time.
+    # libpthread loads libgcc_s at run time to cancel a thread, as rping does.
     cp -L "$libs/libgcc_s.so.1" "$root$libs/" 2>/dev/null || cp -L /lib/x86_64-linux-gnu/libgcc_s.so.1 "$root$libs/"
 
     note "building the agent"

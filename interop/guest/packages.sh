@@ -1,6 +1,6 @@
 # Debian packages that the guest and its virtual machine need. Sourced by build.sh and ../../ci.sh.
 
-# Lines of a command or a file, and its package.
+# Prints a line for each required command or file: its name or path, and the package that has it.
 needed_commands() {
     cat <<'LIST'
 qemu-system-x86_64 qemu-system-x86

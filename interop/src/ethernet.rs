@@ -1,4 +1,4 @@
-//! Wires for uwarp's own TCP, which carry Ethernet frames between the guest and us.
+//! Wires for uwarp's own TCP. They carry Ethernet frames between the guest and us.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,16 +20,17 @@ use crate::wire::{Family, PATIENCE, Wire};
 
 const OUR_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const OUR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-/// Constant MAC address. The guest caches it, and one host of ours may replace another.
+/// MAC address of every host of ours. The guest caches it, so a host that replaces another must
+/// have the same address.
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
 /// Options that follow the attachment in the value of `--device`.
 const OUR_KEYS: &str = "ip=192.0.2.1/24,ip=2001:db8::1/64,mac=02:00:00:00:02:01";
 
-/// Function that creates a network on the wire.
+/// Function that attaches a network to the wire.
 type Open = dyn Fn(&LinkSettings) -> std::result::Result<EthernetNetwork, LlpError> + Send;
 
-/// Our host on a wire, which the tests of the wire share. It ends while a command needs the
-/// attachment.
+/// Our host on a wire, which the tests on the wire share. It is closed while a `uwarp` command uses
+/// the attachment.
 struct Host {
     open: Box<Open>,
     /// Returns true if no host of ours is attached.
@@ -48,13 +49,13 @@ impl Host {
         Ok(now.insert(network).clone())
     }
 
-    /// Creates a host with faults for the caller only, after the shared one has ended.
+    /// Creates a host with faults for the caller only. First closes the shared host.
     fn faulty(&self, faults: FaultSettings) -> Result<EthernetNetwork> {
         self.vacate()?;
         Ok((self.open)(&settings(Some(faults)))?)
     }
 
-    /// Ends the shared host, and waits until its last connection has ended.
+    /// Closes the shared host, and waits until its last connection has ended.
     fn vacate(&self) -> Result<()> {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.wait_vacant()
@@ -96,7 +97,7 @@ enum Kind {
 /// Attachments of both ends of the wire, created with the guest.
 struct Place {
     host: Host,
-    /// Start of the value for `--device`.
+    /// Attachment of our host, the first part of the value for `--device`.
     device: String,
     _keep: Keep,
 }
@@ -161,7 +162,7 @@ fn unix_datagrams() -> Result<(Place, NetDevice)> {
         open: Box::new(move |settings| {
             EthernetNetwork::unix(&ours, &theirs, Some(OUR_MAC), settings)
         }),
-        // The socket file may outlive its process, so a connection attempt decides.
+        // The socket file may remain after its process ends, so a connection attempt decides.
         vacant: Box::new(move || match UnixDatagram::unbound()?.connect(&socket) {
             Ok(()) => Ok(false),
             Err(error) if is_unattached(&error) => Ok(true),

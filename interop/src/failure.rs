@@ -1,7 +1,7 @@
 //! The error type of test steps, which is a text.
 
-/// Reason why a step of a test failed. It tells what happened, what was expected and what was
-/// observed.
+/// Reason why a step of a test failed. The text states what happened, what was expected and what
+/// was observed.
 #[derive(Clone, Debug)]
 pub struct Failure(String);
 

@@ -1,4 +1,5 @@
-//! A network namespace for the tests. It ends with the process, and its interfaces end with it.
+//! A network namespace for the tests. The namespace and its interfaces exist until the process
+//! ends.
 
 use std::env;
 use std::ffi::OsStr;
@@ -13,24 +14,25 @@ use crate::failure::{Failure, Result};
 const OUTER: &str = "UWARP_INTEROP_OUTER_NAMESPACE";
 
 /// Restarts this program in a new network namespace with the loopback interface up. Arguments and
-/// process id stay the same. Without root, the namespace belongs to a new user namespace. Call it
-/// first in every run. It returns only in the restarted program, or with an error.
+/// process id stay the same. Without root, the namespace belongs to a new user namespace. A program
+/// must call this function before anything else. It returns only in the restarted program, or with
+/// an error.
 ///
 /// # Errors
-/// The reason why no namespace can be created. Tests that need none can still run.
+/// The reason why no namespace can be created. Tests that need no namespace can still run.
 pub fn enter() -> std::result::Result<(), String> {
     let current = current().map_err(|failure| failure.to_string())?;
     if env::var_os(OUTER).is_some_and(|outer| outer != OsStr::new(&current)) {
-        // With this MTU, segments carry a multiple of 4 bytes, as FPDUs do: the MTU minus 52 or 72
-        // bytes of headers. QEMU's user network forwards the stream in the pieces that it receives.
-        // With another length it sometimes cuts within a CRC, which siw misreads (Q23). It can
-        // still cut between padding and CRC, so tests that send many FPDUs at once use messages
-        // without padding.
+        // With this MTU, the payload of a full segment (the MTU minus 52 or 72 bytes of headers) is
+        // a multiple of 4 bytes, and so is every FPDU. QEMU's user network forwards the stream in
+        // the pieces that it receives. With another MTU, a cut sometimes lies within a CRC, which
+        // siw then misreads (Q23). A cut between padding and CRC is still possible. So tests that
+        // send many FPDUs at once use messages without padding.
         let up = run(&["ip", "link", "set", "lo", "mtu", "65532", "up"]);
         return up.map(drop).map_err(|failure| failure.to_string());
     }
     let mut unshare = vec!["unshare", "--net"];
-    // This file belongs to the user of the process.
+    // `/proc/self` belongs to the user of this process.
     if fs::metadata("/proc/self").map_or(0, |process| process.uid()) != 0 {
         unshare.extend(["--user", "--map-root-user"]);
     }

@@ -14,7 +14,7 @@ use crate::process::{self, Owned};
 /// Returns the path of the command: `UWARP_BIN`, or the newest one in the target directory.
 ///
 /// # Errors
-/// There is no command. The text tells how to build it.
+/// The command was not found. The error says how to build it.
 pub fn uwarp_binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("UWARP_BIN") {
         return Ok(path.into());
@@ -47,7 +47,7 @@ impl Uwarp {
     /// Starts `uwarp` with these arguments.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The command cannot be started.
     pub fn start(arguments: &[&str]) -> Result<Uwarp> {
         let what = format!("uwarp {}", arguments.join(" "));
         let child = process::spawn(uwarp_binary()?.as_os_str(), |command| {
@@ -83,7 +83,8 @@ impl Uwarp {
             .clone()
     }
 
-    /// Checks whether the process has ended, and reaps it then. Returns true if it has ended.
+    /// Checks whether the process has ended, and reaps an ended process. Returns true if it has
+    /// ended.
     ///
     /// # Errors
     /// As for `try_wait`.

@@ -1,4 +1,4 @@
-//! Processes that are killed when this one ends.
+//! Processes that are killed when this process ends.
 
 use std::io;
 use std::process::{Child, Command};
@@ -44,7 +44,7 @@ pub(crate) struct Owned(pub(crate) Child);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // An error here only means that the process has already ended.
+        // This fails only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

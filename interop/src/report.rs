@@ -7,7 +7,7 @@ use std::fmt::Write;
 pub enum Outcome {
     /// siw behaved as the RFCs require.
     Passed,
-    /// siw behaved differently, as this sentence describes. The test passed as far as siw allows.
+    /// siw behaved differently, as this sentence describes. The other checks of the test passed.
     Deviation(String),
 }
 

@@ -1,5 +1,5 @@
-//! A wire with kernel TCP on both sides. It is a TAP device of QEMU that has an address of ours, so
-//! nothing modifies the segments in between.
+//! A wire with kernel TCP on both sides. QEMU's TAP device carries one of our addresses, so nothing
+//! between the two TCP stacks modifies the segments.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const GUEST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 130);
 
 /// Our host on the guest's wire, with the TCP of this process's network namespace
 /// ([`enter_namespace`](crate::enter_namespace)). It receives the guest's own segments, FINs and
-/// resets; QEMU's user network does not pass these on. It can serve one guest after another.
+/// resets, which QEMU's user network does not pass on. It can serve one guest after another.
 pub struct HostTap(());
 
 impl HostTap {
@@ -67,7 +67,7 @@ impl Drop for HostTap {
 }
 
 /// The TAP device as a wire, with IPv4 only. If the guest refuses a connection, our connect fails.
-/// With QEMU's user network it would succeed, and the connection would then be closed.
+/// With QEMU's user network, our connect would succeed, and QEMU would then close the connection.
 #[derive(Default)]
 pub struct KernelTap(Option<HostTap>);
 

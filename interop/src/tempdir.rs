@@ -12,7 +12,7 @@ use std::{env, fs};
 pub(crate) struct TempDir {
     path: PathBuf,
     /// Shell that waits for the end of its input and then removes the directory. The input ends
-    /// with this process.
+    /// when this process ends.
     remover: Child,
 }
 
@@ -23,7 +23,7 @@ impl TempDir {
         let name = format!("uwarp-interop-{}-{number}", std::process::id());
         let path = env::temp_dir().join(name);
         fs::create_dir(&path)?;
-        // It has its own process group, so that signals of the terminal do not reach it.
+        // The shell has its own process group, so that signals of the terminal do not reach it.
         let remover = Command::new("sh")
             .args(["-c", "read -r _; rm -rf \"$1\"", "sh"])
             .arg(&path)

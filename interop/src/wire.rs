@@ -32,9 +32,9 @@ pub enum Family {
 
 /// A kind of connection between the guest and us. The test suites use this trait.
 pub trait Wire: Send {
-    /// Returns the name in test names, such as `kernel_tcp`.
+    /// Returns the wire's name for test names, such as `kernel_tcp`.
     fn name(&self) -> &'static str;
-    /// Returns a title for our side, for the matrix.
+    /// Returns the title of our side for the matrix.
     fn title(&self) -> &'static str;
     /// Sets up the wire, and returns the guest's network device.
     ///
@@ -58,7 +58,7 @@ pub trait Wire: Send {
     }
     /// Returns the address at which this port of the guest is reachable from here.
     fn guest_addr(&self, port: u16) -> SocketAddr;
-    /// Returns our local address, on which listeners bind.
+    /// Returns our local address, to which listeners bind.
     fn our_ip(&self) -> IpAddr;
     /// Returns the address at which the guest reaches us.
     fn our_ip_for_guest(&self) -> IpAddr;
@@ -67,7 +67,8 @@ pub trait Wire: Send {
     /// # Errors
     /// Names the step that the system refused.
     fn network(&self) -> Result<Arc<dyn Network>>;
-    /// Ends all other networks on this wire. Then creates one whose packets suffer these faults.
+    /// Ends all other networks on this wire. Then creates a network whose packets suffer these
+    /// faults.
     ///
     /// # Errors
     /// Names the step that the system refused, or says that this wire has no fault injection.
@@ -106,7 +107,8 @@ impl Wire for KernelTcp {
     }
 
     fn net_device(&mut self) -> Result<NetDevice> {
-        // The system assigns free ports. All are bound at the same time, so that they differ.
+        // The system assigns free ports. All sockets are bound at the same time, so that the ports
+        // differ.
         let listeners = GUEST_PORTS
             .map(|port| Ok((TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, port)))
             .collect::<Result<Vec<_>>>()?;
@@ -127,7 +129,7 @@ impl Wire for KernelTcp {
         self.family
     }
 
-    /// Returns the forwarded port on 127.0.0.1 for both families, because QEMU forwards only IPv4
+    /// Returns the forwarded port on 127.0.0.1, even for IPv6, because QEMU forwards only IPv4
     /// ports.
     fn guest_addr(&self, port: u16) -> SocketAddr {
         let forwarded = self.forward.iter().find(|(_, theirs)| *theirs == port);

@@ -1,6 +1,7 @@
 //! Measures the cost of alignment on the in-memory link. Sends 1 GiB of FPDUs without alignment (as
-//! one run of bytes), and aligned with segments. With one thread it measures processor time, which
-//! other load on the machine disturbs less; with two threads it measures real time.
+//! one run of bytes), and aligned with segments. With one thread it measures processor time,
+//! because other load on the machine disturbs processor time less. With two threads it measures
+//! real time.
 //!
 //! `cargo run --release -p uwarp-llp --example fpdu_speed`
 #![expect(clippy::print_stdout, reason = "it prints its results")]

@@ -78,7 +78,7 @@ fn bulk_in_two_threads((mut client, mut server): Ends) -> Result<Duration, LlpEr
     Ok(elapsed)
 }
 
-/// Waits for the descriptor or the deadline, as a program does that does not spin.
+/// Waits for the descriptor or the deadline, like a program that does not spin.
 fn wait(llp: &dyn Llp) {
     let left = llp
         .deadline()

@@ -20,7 +20,7 @@ pub struct Captured<L> {
     /// Created when the connection is established, because both addresses are known only then.
     flow: Option<Flow>,
     interface: Interface,
-    /// Bytes of one `try_send`, gathered for the record; kept for its capacity.
+    /// Bytes of one `try_send`, gathered for the record. The buffer is reused.
     gathered: Vec<u8>,
     ended: Ended,
 }
@@ -33,7 +33,7 @@ struct Ended {
 }
 
 impl<L: Llp> Captured<L> {
-    /// Wraps a connection that this side makes. The record begins, with the SYN, when the
+    /// Wraps a connection that this side opens. The record begins, with the SYN, when the
     /// connection is established.
     pub fn connecting(inner: L, interface: Interface) -> Self {
         Self {
@@ -66,8 +66,8 @@ impl<L: Llp> Captured<L> {
         }
     }
 
-    /// Records a reset by the peer, unless an end of both directions was recorded before. Returns
-    /// the error for the caller.
+    /// Records a reset by the peer, unless the ends of both directions were recorded before.
+    /// Returns the error for the caller.
     fn failed(&mut self, error: LlpError) -> LlpError {
         if let (LlpError::Reset { .. }, Some(flow), false) = (
             error,

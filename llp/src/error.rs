@@ -91,7 +91,7 @@ pub enum LlpError {
         /// Destination of the connection.
         peer: IpAddr,
     },
-    /// The IPv6 link-local address lacks the zone, which says on which link the address is (RFC
+    /// The IPv6 link-local address lacks the zone, which identifies the link of the address (RFC
     /// 4007 section 6).
     #[error(
         "{addr} is a link-local address, and its zone is missing: which link it is on; add the \
@@ -140,8 +140,8 @@ pub enum LlpError {
         errno: i32,
     },
     /// The kernel of this machine has an address that belongs to a TCP stack in user space. The
-    /// kernel answers packets for this address too, and resets that stack's connections because it
-    /// does not know them.
+    /// kernel therefore also processes packets for this address. It resets the connections of that
+    /// stack, because it does not know them.
     #[error(
         "the kernel of this machine has the address {addr} too, and resets the connections of \
          this program; take it away from the kernel (`ip addr del {addr} dev INTERFACE`, with the \

@@ -32,7 +32,7 @@ impl Keepalive {
     /// Rejects values that no TCP supports.
     ///
     /// # Errors
-    /// [`LlpError::Misuse`], which says what is wrong.
+    /// [`LlpError::Misuse`], with the reason.
     pub fn check(&self) -> Result<(), LlpError> {
         let misuse = |why| {
             Err(LlpError::Misuse {

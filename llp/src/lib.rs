@@ -17,7 +17,7 @@
 //! 1. Call [`Llp::clear_readiness`], then [`Llp::drive`]. This order loses no event: data that
 //!    arrives between the two calls makes the descriptor readable again.
 //! 2. Call [`Llp::try_recv`] until it returns [`Recv::WouldBlock`], and [`Llp::try_send`] while it
-//!    accepts bytes. A thread that stops receiving earlier must continue without waiting.
+//!    accepts bytes. A thread that stops receiving earlier must repeat the loop without waiting.
 //! 3. Ask for [`Llp::deadline`] *after* that, because any call may have moved it. Wait until
 //!    [`Llp::fd`] is readable or the deadline is reached. Wait for "writable" too if bytes are left
 //!    to send and [`Llp::wants_write_event`] returns true.

@@ -71,7 +71,7 @@ impl<'a> Piece<'a> {
     }
 
     /// Returns the rest of the piece after its first `bytes` bytes. The rest is empty if the piece
-    /// is not longer than that.
+    /// has at most `bytes` bytes.
     #[must_use]
     pub fn skip(&self, bytes: usize) -> Self {
         let skipped = bytes.min(self.len());
@@ -80,16 +80,16 @@ impl<'a> Piece<'a> {
         unsafe { Self::from_raw(self.as_ptr().add(skipped), self.len() - skipped) }
     }
 
-    /// Copies bytes, starting at `offset`, to the start of `out` until either ends. Returns the
-    /// number of bytes copied.
+    /// Copies bytes, starting at `offset`, to the start of `out` until the piece or `out` ends.
+    /// Returns the number of bytes copied.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
         let rest = self.skip(offset);
         let count = rest.len().min(out.len());
         if count > 0 {
-            // SAFETY: `rest` is valid for reads of its length and `out` for writes of its own, and
-            // `count` exceeds neither. They cannot overlap, because `out` is an exclusive
-            // reference. Other threads may write the source meanwhile. The copy uses raw addresses,
-            // and any bytes are valid `u8` values.
+            // SAFETY: `rest` is valid for reads of its length, and `out` for writes of its length.
+            // `count` is at most the smaller of these lengths. The ranges cannot overlap, because
+            // `out` is an exclusive reference. Other threads may write the source meanwhile. The
+            // copy uses raw addresses, and any bytes are valid `u8` values.
             unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), out.as_mut_ptr(), count) };
         }
         count

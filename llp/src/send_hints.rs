@@ -59,8 +59,8 @@ impl<'a> SendHints<'a> {
     }
 
     /// Announces that another call follows at once with more bytes (if `by_more` is true). TCP may
-    /// delay an incomplete last segment until then. A caller that has no more bytes after all calls
-    /// [`Llp::push`](crate::Llp::push).
+    /// delay an incomplete last segment until that call. If no more bytes follow after all, the
+    /// caller has to call [`Llp::push`](crate::Llp::push).
     #[must_use]
     pub const fn followed(self, by_more: bool) -> Self {
         Self {
@@ -75,8 +75,8 @@ impl<'a> SendHints<'a> {
     }
 
     /// Marks bytes that end with a request (a Read or an Atomic Operation), if `for_one_answer` is
-    /// true. It must be the only request whose answer has not arrived, and no other message may
-    /// wait to be sent. A TCP may use this hint or ignore it.
+    /// true. This request must be the only one whose answer has not arrived, and no other message
+    /// may wait to be sent. A TCP may use this hint or ignore it.
     #[must_use]
     pub const fn asking(self, for_one_answer: bool) -> Self {
         Self {

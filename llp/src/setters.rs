@@ -2,7 +2,7 @@
 //! `#[non_exhaustive]` struct.
 
 /// Creates one method per field, with the name of the field: `Options::default().field(value)`.
-/// With `const` they are `const fn`, which needs fields without destructors.
+/// With `const`, the methods are `const fn`, which requires fields without destructors.
 macro_rules! setters {
     (const $type:ident { $($field:ident: $kind:ty,)* }) => {
         impl $type {

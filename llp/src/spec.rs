@@ -44,10 +44,11 @@ use keys::{Keys, LinkKeys};
 ///   default.
 /// * `congestion=none`, `reno`, `cubic`: the reaction to loss. The default is `none` on `unix` and
 ///   `reno` otherwise.
-/// * `recovery=timer`, `early`: when lost bytes are sent again. With `timer`, the default, it is
-///   mostly after a timer of one second. With `early` it is as soon as the loss is detected.
-///   `early` is not available where the kernel may [offload](LinkSettings::early_recovery): on
-///   `tap` and `raw` it needs `offload=off` or `corrupt=`.
+/// * `recovery=timer`, `early`: when lost bytes are sent again. With `timer`, the default, smoltcp
+///   sends them mostly after one second. With `early`, it sends them as soon as the loss is
+///   detected. `early` is not available where the kernel may
+///   [offload](LinkSettings::early_recovery): on `tap` and `raw` it needs `offload=off` or
+///   `corrupt=`.
 /// * `offload=auto`, `off`: whether the kernel cuts segments and computes checksums (`tap` and
 ///   `raw` only). With `auto`, the default, it does so if it can.
 /// * `loss=`, `duplicate=`, `reorder=`, `corrupt=`: for tests, the probability (0 to 1) of this
@@ -175,9 +176,9 @@ impl DeviceSpec {
 }
 
 impl LinkKeys {
-    /// Returns the settings for these keys. `congestion` is used if the key is absent. It depends
-    /// on the kind of network: an interface may lead to a shared network, a pair of Unix sockets
-    /// does not.
+    /// Returns the settings for these keys. `congestion` is used if the key is absent. This default
+    /// depends on the kind of network: an interface may lead to a shared network, a pair of Unix
+    /// sockets does not.
     fn settings(
         &self,
         capture: Option<&Capture>,

@@ -1,4 +1,4 @@
-//! Threads that this library starts, hidden from the program that uses it.
+//! Threads that this library starts. The program's signals are never delivered to them.
 #![expect(
     unsafe_code,
     reason = "calls of the C library that have no safe wrapper"
@@ -8,8 +8,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
 
-/// Signals that a thread raises by its own faults. They must not be blocked: the kernel would then
-/// end the process without calling the program's handler.
+/// Signals that a thread raises by its own faults. If they were blocked, the kernel would end the
+/// process without calling the program's handler.
 const FAULTS: [libc::c_int; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -40,7 +40,7 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Join
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, blocked.as_ptr(), before.as_mut_ptr());
     }
-    // The new thread inherits the mask of this one.
+    // The new thread inherits the mask of the calling thread.
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     // SAFETY: `pthread_sigmask` wrote `before` above; a null pointer requests no previous mask.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };

@@ -23,9 +23,9 @@ pub enum Recv {
 ///
 /// A value has one owner at a time and may move between threads. Dropping it abandons the
 /// connection: the kernel still delivers the bytes that it accepted, and a stack in user space
-/// sends a reset. It sends none if [`flushed`](Self::flushed) was true after
-/// [`shutdown`](Self::shutdown). The [crate's documentation](crate#how-to-drive-a-connection) has
-/// the order of calls for a thread that waits.
+/// sends a reset. It sends no reset if [`flushed`](Self::flushed) was true after
+/// [`shutdown`](Self::shutdown). The [crate's documentation](crate#how-to-drive-a-connection)
+/// describes the order of calls for a thread that waits.
 ///
 /// After an error of `try_recv` or `connect_progress` the connection is dead: later calls fail too,
 /// and the owner can only drop it. After an error of `try_send`, `try_recv` may still return bytes
@@ -61,8 +61,8 @@ pub trait Llp: Send {
     fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError>;
 
     /// Sends the bytes that TCP delays because more bytes were [announced to
-    /// follow](SendHints::followed). For a caller that has no more bytes to send. Without this call
-    /// nothing is lost: TCP delays such bytes for a fraction of a second at most.
+    /// follow](SendHints::followed). Meant for a caller that has no more bytes to send. Without
+    /// this call nothing is lost: TCP delays such bytes for a fraction of a second at most.
     fn push(&mut self) {}
 
     /// Maximum number of stream bytes that one TCP segment can carry now, after the TCP options are
@@ -204,8 +204,8 @@ pub trait BoundPort: Send {
 /// Makes connections and listeners. Any number of threads may share one value.
 pub trait Network: Send + Sync {
     /// Starts to connect and returns at once; [`Llp::connect_progress`] reports the progress.
-    /// Without `local`, the network chooses the local address and port. With it, the network
-    /// chooses only a port given as 0.
+    /// Without `local`, the network chooses the local address and port. With `local`, the network
+    /// chooses only the port, if the given port is 0.
     ///
     /// # Errors
     /// Errors that are known at once: an invalid local address or one in use, no route, or a lack
@@ -261,8 +261,8 @@ pub trait Network: Send + Sync {
         None
     }
 
-    /// Reports events of the whole network to `watcher` until it is dropped, including earlier
-    /// events. Any thread of this library may make the calls.
+    /// Reports events of the whole network to `watcher`, including earlier events, until `watcher`
+    /// is dropped. Any thread of this library may make the calls.
     fn watch(&self, watcher: Weak<dyn NetworkWatcher>) {
         let _ = watcher;
     }

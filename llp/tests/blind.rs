@@ -180,7 +180,7 @@ struct Scene {
     receive_next: u32,
     /// Next sequence number that the server sends.
     send_next: u32,
-    /// Largest window in bytes that the server was offered.
+    /// Largest window in bytes that the client offered to the server.
     largest_window: u32,
 }
 
@@ -454,7 +454,7 @@ fn rfc_9293_3_10_5_an_abort_names_the_end_of_what_was_sent() {
         send(&mut scene);
         scene.world.carry();
         scene.server.drive();
-        // The server has the bytes, but its acknowledgements are lost.
+        // The server has received the bytes, but its acknowledgements are lost.
         scene.world.wire.lock().under_way.clear();
         scene.world.wait(Duration::from_secs(5));
         scene.world.wire.lock().lossy = true;
@@ -472,8 +472,8 @@ fn rfc_9293_3_10_5_an_abort_names_the_end_of_what_was_sent() {
     }
 }
 
-/// With a closed window the peer has not accepted the byte of a probe, so the reset must not have a
-/// later number.
+/// With a closed window, the peer has not accepted the byte of a probe. The reset must therefore
+/// have the number of this byte.
 #[test]
 fn rfc_5961_3_2_an_abort_into_a_closed_window_is_exact() {
     for v6 in [false, true] {
@@ -566,8 +566,9 @@ fn rfc_5961_3_2_a_half_open_connection_ends_with_the_exact_reset_only() {
     }
 }
 
-/// A host restarts and uses the same addresses again. The challenge ACK shows it that the other end
-/// has a half-open connection (RFC 9293 section 3.5.1), and it resets that connection.
+/// A host restarts and uses the same addresses again. The challenge ACK shows the restarted host
+/// that the other end has a half-open connection (RFC 9293 section 3.5.1). The restarted host then
+/// resets that connection.
 #[test]
 fn rfc_5961_4_2_a_restarted_peer_ends_its_old_connection() {
     for v6 in [false, true] {

@@ -137,7 +137,8 @@ impl Play {
 
 impl Seen {
     /// Returns two lists of segment numbers. The first lists new segments that begin or end within
-    /// an FPDU. The second lists retransmissions: segments that begin with bytes of an earlier one.
+    /// an FPDU. The second lists retransmissions: segments that begin with bytes of an earlier
+    /// segment.
     fn cut_and_repeated(&self) -> (Vec<usize>, Vec<usize>) {
         let is_end = |at: &u64| *at == 0 || self.ends.binary_search(at).is_ok();
         let mut sent = 0;
@@ -257,7 +258,8 @@ proptest! {
     }
 }
 
-/// Each end has received the other's retransmissions, but not the acknowledgement of its own bytes.
+/// Each end has received the other end's retransmissions, but not the acknowledgement of its own
+/// bytes.
 #[test]
 fn two_ends_whose_timers_have_fired_hear_each_other() {
     let mut play = Play::new(Congestion::Reno, 16_100).with_faults(

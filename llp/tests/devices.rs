@@ -173,7 +173,7 @@ fn ended(llp: &mut dyn Llp) -> LlpError {
     }
 }
 
-/// A directory for two socket paths. It is removed when this is dropped.
+/// A directory for two socket paths. Dropping the value removes the directory.
 struct Paths(PathBuf);
 
 impl Paths {

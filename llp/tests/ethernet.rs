@@ -333,8 +333,8 @@ fn readable(llp: &dyn Llp) -> bool {
 
 /// Interval of the keep-alive.
 const EVERY: Duration = Duration::from_secs(15);
-/// Step of the clock. It is shorter than the maximum silence of a peer, 150 s, but the end of that
-/// silence is then nearer than the next probe.
+/// Step of the clock. It is shorter than the maximum silence of a peer, 150 s. After a step, the
+/// end of this silence is nearer than the next probe.
 const SILENCE: Duration = Duration::from_secs(140);
 
 #[test]

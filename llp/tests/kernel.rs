@@ -47,7 +47,7 @@ fn an_ipv6_listener_shows_ipv4_peers_as_such() {
 
 #[test]
 fn nobody_listens() {
-    // The port is bound but not listened at, so that no other test listens there.
+    // The port is bound but has no listener, so that no other test listens there.
     let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     bound.bind(&loopback().into()).unwrap();
     let free = bound.local_addr().unwrap().as_socket().unwrap();
@@ -292,8 +292,8 @@ fn a_control_that_was_asked_for_is_kept_within_a_host() {
     }
 }
 
-/// The listener makes no system call to set or query these, because each call counts when many
-/// connections arrive at once.
+/// The listener does not set the options of an accepted socket, and queries its address only for a
+/// wildcard. Each system call counts when many connections arrive at once.
 #[test]
 fn what_is_accepted_has_the_listeners_options_and_its_own_address() {
     for at in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
@@ -318,7 +318,7 @@ fn what_is_accepted_has_the_listeners_options_and_its_own_address() {
 }
 
 /// A keep-alive sets SO_KEEPALIVE, the three options of `tcp(7)`, and the user timeout. Without the
-/// last one, the kernel would retransmit bytes in flight for a quarter of an hour.
+/// user timeout, the kernel would retransmit bytes in flight for a quarter of an hour.
 #[test]
 fn a_keepalive_sets_the_options_of_the_socket_on_both_ends() {
     use uwarp_llp::Keepalive;

@@ -271,7 +271,7 @@ fn a_listener_that_goes_away_refuses_those_who_wait() {
         failed_attempt(&mut *other),
         LlpError::Refused { addr: second(7) }
     );
-    // The SYN of the first client was answered, so its handshake was complete on its side.
+    // The SYN of the first client was answered, so the handshake was complete on the client's side.
     assert!(first.connect_progress().is_err() || first.try_recv(&mut [0; 1]).is_err());
     assert!(b.listen(second(7), 4).is_ok(), "the port is free again");
 }
@@ -446,7 +446,7 @@ fn any_number_of_small_sends_waits_for_a_reader_who_comes_late() {
     assert!(sent > 10_000, "{sent}");
     let mut reader = End::new(server, Vec::new(), 1).bulk();
     reader.finish = false;
-    // The last message may have been accepted in part, so only the whole ones are read.
+    // The last message may have been accepted in part, so only complete messages are read.
     while reader.got.len() < 3 * sent {
         client.clear_readiness();
         client.drive();

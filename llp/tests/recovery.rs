@@ -54,7 +54,7 @@ struct Cable {
     state: Mutex<State>,
 }
 
-/// Time of arrival, order of sending, whether the sender of the stream sent it, and the packet.
+/// Time of arrival, order of sending, true if the stream's sender sent the packet, and the packet.
 type Arrival = (Duration, u64, bool, Vec<u8>);
 
 #[derive(Default)]
@@ -378,7 +378,8 @@ fn a_window_update_that_is_lost_is_asked_for() {
                     .unwrap()
             };
             let mut sent = send(&mut *client, 0);
-            // This lasts until the window is closed, but ends before the sender asks for it.
+            // This loop lasts until the window is closed. It ends before the sender asks the peer
+            // for its window.
             let end = *world.cable.clock.since.lock() + trips(2);
             while *world.cable.clock.since.lock() < end {
                 sent += send(&mut *client, sent);

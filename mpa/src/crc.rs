@@ -5,7 +5,7 @@
 //!
 //! * With the feature `std`, [`crc_fast`] computes long runs with the instructions of the CPU,
 //!   which it detects at run time.
-//! * Without it, and for short runs, the table in [`table`] is used.
+//! * Without `std`, and for short runs, the table in [`table`] is used.
 //!
 //! The tests compare the fast path with the table.
 
@@ -83,9 +83,9 @@ fn advance(state: u32, bytes: &[u8]) -> u32 {
     accelerated(state, bytes)
 }
 
-/// Adds a run of bytes with [`crc_fast`]. The function is always inlined, so that the compiler
-/// omits the 250 bytes of parameters in a digest, which no code reads. Otherwise it would copy them
-/// for every run.
+/// Adds a run of bytes with [`crc_fast`]. A digest contains 250 bytes of parameters that no code
+/// reads. The function is always inlined, so that the compiler omits them. Otherwise every run
+/// would copy them.
 #[cfg(feature = "std")]
 #[inline(always)]
 fn accelerated(state: u32, bytes: &[u8]) -> u32 {
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn table_and_fast_path_agree_with_the_definition_at_every_length_and_alignment() {
         let bytes: [u8; 1100] = core::array::from_fn(|i| (i * 31 + (i >> 3)) as u8);
-        // Miri would take an hour for every start and length. It also has none of the instructions
-        // that long runs use.
+        // With every start and length, Miri would take an hour. It also has none of the
+        // instructions that long runs use.
         let (starts, lens, long): (_, _, &[usize]) = if cfg!(miri) {
             (1, 6, &[17, 33])
         } else {

@@ -74,13 +74,13 @@ pub enum Step<'a> {
     /// The input holds no complete FPDU yet. The next call needs at least this many bytes, counted
     /// from [`Deframer::position`].
     Need(usize),
-    /// A verified FPDU, which takes the first [`Ulpdu::wire_len`] bytes of the input.
+    /// A verified FPDU. It occupies the first [`Ulpdu::wire_len`] bytes of the input.
     Fpdu(Ulpdu<'a>),
 }
 
 /// Extracts the FPDUs from one direction of one connection.
 ///
-/// The caller owns the receive buffer. It passes the buffered bytes from
+/// The caller owns the receive buffer. The caller passes the buffered bytes from
 /// [`position`](Self::position) on, and drops [`Ulpdu::wire_len`] bytes after each FPDU. The stream
 /// may arrive in pieces of any size (5044-5.1-05).
 #[derive(Clone, Debug)]
@@ -118,8 +118,8 @@ impl Deframer {
     /// Looks for an FPDU at the start of `input`, whose first byte is at
     /// [`position`](Self::position).
     ///
-    /// Returns only complete FPDUs (5044-6-04). It checks their CRC first, then their Markers
-    /// (5044-4.4-15, 5044-8-03).
+    /// Returns only complete FPDUs (5044-6-04). The CRC of an FPDU is checked first, then its
+    /// Markers (5044-4.4-15, 5044-8-03).
     ///
     /// # Errors
     /// The peer's stream is broken. Every later call returns the same error.
@@ -137,8 +137,9 @@ impl Deframer {
         step
     }
 
-    /// Takes back the FPDU that [`next`](Self::next) returned last; the next call returns it again.
-    /// This is for a caller that cannot process the FPDU yet and leaves its bytes in the buffer.
+    /// Undoes the last successful call of [`next`](Self::next), so that the next call returns the
+    /// same FPDU again. This is for a caller that cannot process the FPDU yet and leaves its bytes
+    /// in the buffer.
     pub fn put_back(&mut self, ulpdu: &Ulpdu<'_>) {
         self.position = self.position.saturating_sub(ulpdu.wire_len() as u64);
     }
@@ -227,7 +228,7 @@ impl Deframer {
 /// A ULPDU from a verified FPDU, borrowed from the caller's buffer. Only the [`Deframer`] creates
 /// one.
 ///
-/// It does not show whether CRCs are in use, so the layers above MPA cannot depend on that
+/// The type does not show whether CRCs are in use, so the layers above MPA cannot depend on that
 /// (5044-4.4-06).
 #[derive(Clone, Copy, Debug)]
 pub struct Ulpdu<'a> {

@@ -49,8 +49,7 @@ pub enum FrameError {
 pub struct Framer {
     crc: bool,
     markers: bool,
-    /// Stream offset of the next FPDU. It is a multiple of four, because the length of every FPDU
-    /// is.
+    /// Stream offset of the next FPDU. It is a multiple of four, as is the length of every FPDU.
     position: u64,
 }
 
@@ -78,13 +77,13 @@ impl Framer {
     /// Goes back to `position` and discards the FPDUs framed after it, which the caller must not
     /// have sent.
     ///
-    /// `position` must be a value that [`position`](Self::position) returned before; a later one is
-    /// ignored.
+    /// `position` must be a value that [`position`](Self::position) returned before; a later
+    /// position is ignored.
     pub fn rewind(&mut self, position: u64) {
         self.position = self.position.min(position);
     }
 
-    /// Returns the length on the wire in bytes, Markers included, of the next FPDU if its ULPDU has
+    /// Returns the length on the wire of the next FPDU in bytes, including Markers, for a ULPDU of
     /// `ulpdu_len` bytes.
     #[inline]
     #[must_use]
@@ -154,7 +153,7 @@ impl Framer {
     /// returns the [`Trailer`]. The caller sends, in this order: the appended bytes, the payload,
     /// the trailer.
     ///
-    /// The payload must not change until the LLP has taken its last byte, otherwise the CRC is
+    /// The payload must not change until the LLP has accepted its last byte, otherwise the CRC is
     /// wrong.
     ///
     /// # Errors
@@ -292,7 +291,7 @@ fn write_marked<P: Payload + ?Sized>(
     len: usize,
     body: &mut [u8],
 ) {
-    // These include a Marker between PAD and CRC, at the end of `body` (5044-4.4-12).
+    // The Markers include one between PAD and CRC, at the end of `body` (5044-4.4-12).
     for (at, fpduptr) in markers.each(body.len()) {
         if let Some(marker) = body.get_mut(at..at + MARKER) {
             let [high, low] = mutate!(fpduptr, MarkerPointerOff => fpduptr + 4).to_be_bytes();

@@ -9,8 +9,8 @@
 //!
 //! A connection goes through two phases:
 //!
-//! 1. **Startup.** An [`Initiator`] produces its Request and takes the Reply. A [`Responder`] takes
-//!    the Request, shows it to the ULP, and produces the Reply. Both end with the same
+//! 1. **Startup.** An [`Initiator`] produces its Request and processes the Reply. A [`Responder`]
+//!    processes the Request, passes it to the ULP, and produces the Reply. Both end with the same
 //!    [`Negotiated`] parameters.
 //! 2. **Full Operation.** A [`Framer`] turns outgoing ULPDUs into FPDUs. A [`Deframer`] extracts
 //!    verified [`Ulpdu`]s from incoming bytes. The responder's [`SendGate`] stays closed until the

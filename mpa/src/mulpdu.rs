@@ -54,10 +54,10 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
 /// section 4.5 from the bytes of that many segments. This deviates from 5044-4.5-01, 5044-4.5-02
 /// and 5044-5.1-01. Segments then begin and end within FPDUs (5044-5.1-03).
 ///
-/// This is for senders with segmentation offload, which divides long runs of bytes into segments:
-/// there a long FPDU costs as much as a short one. Every receiver must accept FPDUs that are not
-/// aligned (5044-5.1-05). A receiver need not accept ULPDUs above the MULPDU of section 4.5, and
-/// some adapters do not.
+/// This is for senders with segmentation offload, which divides long runs of bytes into segments.
+/// For such a sender, a long FPDU costs as much as a short one. Every receiver must accept FPDUs
+/// that are not aligned (5044-5.1-05). A receiver need not accept ULPDUs above the MULPDU of
+/// section 4.5, and some adapters do not.
 ///
 /// ```
 /// use uwarp_mpa::FpduSegments;
@@ -120,9 +120,9 @@ impl FpduSegments {
     /// Returns the length in bytes of the longest ULPDU whose FPDU fits into this many TCP segments
     /// of `emss` bytes. For one segment it equals [`mulpdu`].
     ///
-    /// The number of segments is capped at the whole segments that fit into the longest FPDU. An
-    /// FPDU of the resulting length then ends at the end of a segment, and the next FPDU begins
-    /// with the next segment.
+    /// The number of segments is capped at the number of whole segments that the longest FPDU
+    /// fills. An FPDU of the resulting length then ends at the end of a segment, and the next FPDU
+    /// begins with the next segment.
     #[must_use]
     pub const fn mulpdu(self, emss: usize, markers: bool) -> usize {
         let wanted = self.0 as usize;
@@ -217,8 +217,8 @@ mod tests {
                 let room = whole * emss;
                 let plain = Framer::new(true, false).fpdu_len(allowed.mulpdu(emss, false));
                 assert!(plain <= room, "{emss} x {segments}: {plain}");
-                // The FPDU has whole words of 4 bytes, and no further word fits, unless a segment
-                // is longer than any FPDU.
+                // The FPDU consists of whole words of 4 bytes. No further word fits, except if a
+                // segment is longer than any FPDU.
                 assert!(
                     plain + 4 > room || room > LONGEST_FPDU,
                     "{emss} x {segments}: {plain}"

@@ -90,7 +90,8 @@ pub(crate) fn stream_by_the_text(ulpdus: &[Vec<u8>], crc: bool, markers: bool) -
     out
 }
 
-/// Deframes all whole FPDUs, and checks that no call asks for fewer bytes than it was given.
+/// Deframes all whole FPDUs. Checks that a call that returns no FPDU asks for more bytes than it
+/// was given.
 pub(crate) fn drain(
     deframer: &mut Deframer,
     buffer: &mut Vec<u8>,

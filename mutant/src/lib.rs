@@ -1,9 +1,9 @@
 //! Catalogue of deliberate faults of uwarp, called mutants. They show whether the conformance
 //! suite, the simulator and the fuzz targets detect errors.
 //!
-//! The stack has a fault site for each, one line long: `mutate!(right, Name => wrong)`. The sites
-//! are compiled in only with `--cfg uwarp_mutants` in `RUSTFLAGS`, so no feature of a published
-//! crate can enable them. At most one fault is on, and it is on for the whole process.
+//! The stack has one fault site for each mutant, one line long: `mutate!(right, Name => wrong)`.
+//! The sites are compiled in only with `--cfg uwarp_mutants` in `RUSTFLAGS`, so no feature of a
+//! published crate can enable them. At most one fault is on, and it is on for the whole process.
 
 #![forbid(unsafe_code)]
 

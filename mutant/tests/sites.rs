@@ -14,7 +14,7 @@ fn sites(directory: &Path, names: &mut BTreeSet<String>) {
             sites(&path, names);
         } else if path.file_name().is_some_and(|name| name != "mutants.rs") {
             let text = fs::read_to_string(&path).unwrap_or_default();
-            // A site may be inside another one.
+            // A site may be inside another site.
             for (at, begin) in text.match_indices("mutate!(") {
                 names.insert(fault(&text[at + begin.len()..]));
             }
@@ -22,8 +22,8 @@ fn sites(directory: &Path, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Returns the fault's name in `right, Name => wrong)`: the word before the first `=>` outside
-/// inner brackets.
+/// Returns the name of the fault from the text `right, Name => wrong)`. The name is the word before
+/// the first `=>` outside inner brackets.
 fn fault(site: &str) -> String {
     let mut depth = 0;
     for (at, character) in site.char_indices() {

@@ -11,10 +11,12 @@ use crate::plan::{Atomic, Plan, Test, Until};
 use crate::traffic::{Traffic, parse_wr_id, wr_id};
 use crate::usage::{Usage, Used};
 
-/// Maximum time that one turn sleeps. Between turns the caller checks for control messages.
+/// Maximum time that one [`Load::turn`] sleeps. The caller checks for control messages between
+/// turns.
 const TURN: Duration = Duration::from_millis(5);
 
-/// A measurement is divided into this many parts; the peak is the message rate of the fastest part.
+/// Number of parts into which [`Plan::iterations`] is divided. The peak is the message rate of the
+/// fastest part.
 const PARTS: u64 = 32;
 
 /// Immediate Data of each Write that has it. Its content is not used.
@@ -23,7 +25,7 @@ const IMMEDIATE: [u8; 8] = *b"uwarp\0\0\0";
 /// Marks a closing Read in its work request id, in place of a number of messages.
 const CLOSING: u64 = (1 << 40) - 1;
 
-/// Progress of one QP: numbers of messages posted, sent and received.
+/// Progress of one QP: numbers of messages posted, completed and received.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     posted: u64,
@@ -52,13 +54,13 @@ pub(crate) struct Measured {
     pub(crate) used: Used,
     /// Messages per second in the fastest part, if the plan asks for the peak.
     pub(crate) peak: Option<f64>,
-    /// Start of the measurement. `None` if the measurement has margins, and so an end of its own.
+    /// Start of the measurement. `None` if margins determine the measured time.
     began: Option<(Instant, Usage)>,
 }
 
 impl Measured {
-    /// Moves the end of the measurement to now, when its last message is known to have arrived.
-    /// Does nothing to a measurement with margins.
+    /// Moves the end of the measurement to now, because its last message is now known to have
+    /// arrived. Does nothing if the measurement has margins.
     pub(crate) fn end_now(&mut self) {
         if let Some((began, usage)) = self.began {
             self.took = began.elapsed();
@@ -85,12 +87,12 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Warms up and measures. All messages have arrived when this returns, except those that
-    /// consume receives. Only the target knows when these arrive.
+    /// Warms up and measures. When it returns, all messages have arrived, except messages that
+    /// consume receives. Only the target knows when those messages arrive.
     pub(crate) fn measure(&mut self) -> Result<Measured, PerfError> {
         // The warm-up ends with a signaled message. Otherwise each later list would have its
-        // signaled message in the middle. The messages after it would stay outstanding until the
-        // next list completes, and take room from it.
+        // signaled message in the middle. The rest of the list would stay outstanding until the
+        // next list completes, and would occupy the send queue.
         let warm_up = self.rounded_up(self.plan.warm_up);
         self.send(warm_up, None, &mut |_| {})?;
         self.close()?;
@@ -175,7 +177,7 @@ impl<'a> Load<'a> {
 
     /// Sends until each QP has sent `goal` messages in all, and all of them have completed. At the
     /// deadline the goal becomes the number already posted. Calls `watch` with the number of
-    /// completed messages after each turn with completions.
+    /// completed messages after each turn that takes completions.
     fn send(
         &mut self,
         mut goal: u64,

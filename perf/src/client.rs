@@ -1,4 +1,4 @@
-//! Client of a performance test, which owns the plan and measures.
+//! Client of a performance test. The client owns the plan and measures.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -217,8 +217,9 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Waits until the server has completed its part of a measurement, and calls `meanwhile`
-    /// repeatedly. Returns the server's processor time and its own measurement.
+    /// Waits until the server has completed its part of a measurement. Calls `meanwhile` repeatedly
+    /// while it waits. Returns the server's processor time and the row that the server measured, if
+    /// any.
     fn finished(
         &self,
         meanwhile: &mut dyn FnMut() -> Result<(), PerfError>,

@@ -1,5 +1,5 @@
-//! Control connection between client and server. Each side sends a greeting and then messages in
-//! JSON, in turns. All of them are Sends.
+//! Control connection between client and server. Each side sends a greeting. Then the sides send
+//! JSON messages in turns. Greetings and messages are Sends.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::greeting::{self, Mismatch};
 const MESSAGE: u32 = 64 << 10;
 
 /// One end of the control connection. The client asks and the server answers, so at most one
-/// message is under way.
+/// message is in flight.
 pub(crate) struct Control {
     pub(crate) qp: Qp,
     pub(crate) peer: SocketAddr,
@@ -27,7 +27,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Creates an end of a control connection, which is not connected yet.
+    /// Creates an unconnected end of a control connection.
     pub(crate) fn new(device: &Device, pd: &Pd, peer: SocketAddr) -> Result<Self, PerfError> {
         let cq = device.create_cq(8)?;
         let caps = QpCaps::default().max_send_wr(2).max_recv_wr(2);
@@ -63,8 +63,8 @@ impl Control {
     /// Waits for the peer's greeting.
     ///
     /// # Errors
-    /// The errors of [`Control::receive`]. Also an error that names the peer's protocol, if it is
-    /// another one.
+    /// The errors of [`Control::receive`]. If the peer uses another protocol, the error names that
+    /// protocol.
     pub(crate) fn receive_greeting(&self, patience: Duration) -> Result<(), PerfError> {
         let message = self.wait("before its greeting", patience)?;
         let peer = self.peer;
@@ -178,7 +178,8 @@ impl Control {
     }
 }
 
-/// Creates the error for failed work: the reason for the end of the connection, if it has ended.
+/// Creates the error for a failed work request. It is the end reason of the connection if the
+/// connection has ended, otherwise the work error.
 pub(crate) fn ended(
     qp: &Qp,
     peer: SocketAddr,

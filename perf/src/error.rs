@@ -22,7 +22,7 @@ pub enum PerfError {
     Declined {
         /// The server.
         peer: SocketAddr,
-        /// Reason that it gave.
+        /// Reason that the server gave.
         reason: String,
     },
     /// The connection to the server could not be established.
@@ -41,7 +41,7 @@ pub enum PerfError {
     Perftest {
         /// The peer.
         peer: SocketAddr,
-        /// Its version, if it sent one.
+        /// Version of perftest, if the peer sent it.
         version: Option<String>,
     },
     /// The connection of a peer is not iWARP.
@@ -88,16 +88,16 @@ pub enum PerfError {
         /// Description of the violation.
         what: String,
     },
-    /// No message completed between the two margins of a duration, in one of the directions.
+    /// In at least one direction, no message completed between the two margins.
     #[error(
         "nothing was measured: no message of {size} bytes completed between the margins of {margin} s at both ends of {seconds} s"
     )]
     NothingMeasured {
-        /// Bytes of a message.
+        /// Size of a message in bytes.
         size: u32,
-        /// The duration.
+        /// Duration of the measurement in seconds.
         seconds: f64,
-        /// The margin.
+        /// Margin in seconds.
         margin: f64,
     },
     /// The peer has stopped sending.
@@ -105,7 +105,7 @@ pub enum PerfError {
     Silent {
         /// The peer.
         peer: SocketAddr,
-        /// Time without a message.
+        /// Time without a message, in seconds.
         seconds: u64,
         /// Phase of the test.
         during: &'static str,
@@ -116,7 +116,8 @@ pub enum PerfError {
 }
 
 impl PerfError {
-    /// Creates the error of a connection attempt to `addr`. Names perftest, if it is the server.
+    /// Creates the error of a connection attempt to `addr`. If the server is perftest, the error
+    /// names it.
     pub(crate) fn connect(addr: SocketAddr, error: ConnectError) -> Self {
         match &error {
             ConnectError::Startup { error: startup, .. } if Self::is_of_perftest(startup) => {
@@ -129,7 +130,7 @@ impl PerfError {
         }
     }
 
-    /// Creates the error of a startup with `peer`. Names perftest, if it is the peer.
+    /// Creates the error of a startup with `peer`. If the peer is perftest, the error names it.
     pub(crate) fn startup(peer: SocketAddr, error: StartupError) -> Self {
         match &error {
             StartupError::NotMpa { first, .. } if Self::is_of_perftest(&error) => {

@@ -6,7 +6,7 @@ use crate::error::PerfError;
 use crate::plan::Plan;
 use crate::results::Row;
 
-/// Event of a side while a plan runs.
+/// Event that one side reports while a plan runs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -16,12 +16,13 @@ pub enum Event<'a> {
         peer: SocketAddr,
         /// The client's plan.
         plan: &'a Plan,
-        /// Congestion control of a connection between the two sides, as this side has it
+        /// Congestion control that this side uses on a connection between the two sides
         /// ([`Qp::congestion_control`](uwarp_verbs::Qp::congestion_control)).
         congestion: Option<&'a str>,
     },
-    /// The server refused a connection that does not belong to a client. It continues to wait.
+    /// The server refused a connection that does not belong to a client. The server continues to
+    /// wait.
     ForeignConnection(&'a PerfError),
-    /// Result of one size, measured by this side. A server measures only if it sends as well.
+    /// Result of one size, measured by this side. A server measures only if it also sends.
     Row(&'a Row),
 }

@@ -1,8 +1,9 @@
 //! First message of each side, which identifies the program and the version of the protocol.
 //!
-//! Since version 5 perftest starts with an exchange of versions: 16 bytes of text, padded with
-//! zeros, the client first. It uses the same default port. This protocol therefore starts in the
-//! same format, so that each of the two programs can name the other.
+//! Since version 5, perftest starts with an exchange of versions. First the client, then the server
+//! sends 16 bytes of text, padded with zeros. perftest uses the same default port as this protocol.
+//! Therefore this protocol starts in the same format, and each of the two programs can name the
+//! other.
 
 use crate::perftest;
 

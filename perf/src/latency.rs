@@ -15,10 +15,11 @@ use crate::usage::{Usage, Used};
 /// Maximum time to wait for the peer's message.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Maximum time that one wait sleeps. Between waits the caller checks for control messages.
+/// Maximum time that one wait for completions sleeps. The caller checks for control messages
+/// between waits.
 const TURN: Duration = Duration::from_millis(5);
 
-/// Number of empty polls after which the clock, and the end of the connection, are checked.
+/// Number of empty polls between two checks of the clock, or of the end of the connection.
 const TURNS: u32 = 1 << 16;
 
 /// One side of a ping-pong, or the client of a test of Reads or atomics.
@@ -27,7 +28,7 @@ pub(crate) struct PingPong<'a> {
     plan: &'a Plan,
     size: u32,
     posted: u64,
-    /// True if this side answers: the peer's message comes first.
+    /// True if this side answers, which means that the peer sends first.
     answers: bool,
     /// Content of the messages if they are sent inline, otherwise empty.
     inline: Vec<u8>,
@@ -53,7 +54,7 @@ pub(crate) struct Measured {
 impl<'a> PingPong<'a> {
     /// Creates a side for messages of this size. `answers`: true if the peer sends first.
     pub(crate) fn new(traffic: &'a Traffic, plan: &'a Plan, size: u32, answers: bool) -> Self {
-        // A byte of an earlier size must not look like the first message.
+        // A byte left by a measurement of another size must not look like the first message.
         if plan.test == Test::WriteLatency {
             traffic.clear_last_byte(size, 0);
         }
@@ -143,8 +144,8 @@ impl<'a> PingPong<'a> {
         })
     }
 
-    /// Returns true if a turn ends with the completion of a request that has a response. Otherwise
-    /// it ends with a message of the peer.
+    /// Returns true if each ping waits for the response to its request. Otherwise a ping waits for
+    /// a message of the peer.
     fn has_response(&self) -> bool {
         self.plan.test.has_responses() || self.plan.is_confirmed_write()
     }
@@ -239,12 +240,14 @@ impl<'a> PingPong<'a> {
         Ok(())
     }
 
-    /// Returns true if one empty wait takes long, because it sleeps or checks memory many times.
+    /// Returns true if an unsuccessful [`PingPong::poll_arrival`] takes long, because it sleeps or
+    /// checks memory many times.
     fn waits_long(&self) -> bool {
         self.plan.waiting != Waiting::Poll
     }
 
-    /// Checks once, or waits once, for the event. Returns true if it has happened.
+    /// Checks once for the event, and waits for it as the plan specifies. Returns true if it has
+    /// happened.
     fn poll_arrival(&mut self, what: Awaited) -> Result<bool, PerfError> {
         if self.plan.test == Test::WriteLatency && !self.has_response() {
             return self.poll_memory();
@@ -268,12 +271,12 @@ impl<'a> PingPong<'a> {
         Ok(came)
     }
 
-    /// Checks whether the expected Write has arrived, by its last byte. That byte is placed last.
+    /// Returns true if the last byte of the expected Write has arrived. That byte is placed last.
     fn poll_memory(&mut self) -> Result<bool, PerfError> {
         let due = number(self.posted + u64::from(self.answers));
         let is_here = || self.traffic.last_byte(self.size) == due;
         if self.plan.waiting == Waiting::Memory {
-            // This loop calls nothing of the library. The poll before it detects the end of the
+            // This loop only reads memory. The poll before the loop detects the end of the
             // connection.
             self.drive()?;
             for _ in 0..TURNS {
@@ -311,8 +314,8 @@ impl<'a> PingPong<'a> {
     }
 }
 
-/// Returns the byte that marks a message. It differs from the byte of the message before, and from
-/// an empty buffer.
+/// Returns the byte that marks a message. It differs from the byte of the previous message, and
+/// from the zero of an empty buffer.
 #[expect(clippy::cast_possible_truncation, reason = "1 to 255")]
 fn number(message: u64) -> u8 {
     (message % 255 + 1) as u8

@@ -2,10 +2,11 @@
 //! processes, in the manner of perftest. The command `uwarp perf` runs these tests, and other
 //! programs can run them with this crate.
 //!
-//! The client has the [`Plan`], and the server performs the other side of it. They exchange
+//! The client has the [`Plan`], and the server performs the other side of the plan. They exchange
 //! messages in JSON over a control connection (`control`), and move data over one connection for
-//! each QP of the plan. The first message of each side has the same format as in perftest. The two
-//! programs share a default port, so each can recognize the other (`greeting`).
+//! each QP of the plan. The first message of each side has the same format as in perftest. The
+//! commands `uwarp perf` and perftest share a default port, so each can recognize the other
+//! (`greeting`).
 //!
 //! ```
 //! use uwarp_perf::{Plan, Server, Test, run};

@@ -1,11 +1,12 @@
-//! First bytes of perftest, by which it is recognized.
+//! First bytes that perftest sends, by which it is recognized.
 //!
 //! Without `-R` and `-z`, two perftest programs first talk over TCP. The client sends 16 bytes with
-//! its version (`exchange_versions`). With `--dont_xchg_versions` it sends the numbers of its QP as
-//! text (`ethernet_write_keys`). The server reads any 16 bytes, and sends its own version. With
-//! `-R` or `-z` the same 16 bytes are Sends over a connection of rdma_cm.
+//! its version (`exchange_versions`). With `--dont_xchg_versions` the client sends the numbers of
+//! its QP as text instead (`ethernet_write_keys`). The server reads any 16 bytes, and sends its own
+//! version. With `-R` or `-z` the same 16 bytes are the payload of Sends over an rdma_cm
+//! connection.
 
-/// Returns the version of perftest, if these bytes are its exchange of versions.
+/// Returns the version of perftest, if these bytes are perftest's version message.
 pub(crate) fn version(first: &[u8]) -> Option<&str> {
     let end = first.iter().position(|byte| *byte == 0)?;
     let text = std::str::from_utf8(&first[..end]).ok()?;

@@ -15,8 +15,8 @@ pub enum Test {
     /// Bandwidth of Sends to the server (`ib_send_bw`).
     #[serde(rename = "send_bw")]
     SendBandwidth,
-    /// Latency of a Write in each direction, detected in memory (`ib_write_lat`): half of the round
-    /// trip.
+    /// Latency of a Write in each direction (`ib_write_lat`): half of the round trip. The target
+    /// detects the Write in memory.
     #[serde(rename = "write_lat")]
     WriteLatency,
     /// Latency of a Read from post to completion (`ib_read_lat`): the whole round trip.
@@ -130,8 +130,8 @@ pub enum Waiting {
     Block,
     /// Blocks in `poll(2)` on the descriptor of a completion channel.
     Channel,
-    /// Polls once after a post, then watches only the buffer, without a call (`ib_write_lat`). For
-    /// write latency only.
+    /// Polls once after a post, then only reads the buffer, as `ib_write_lat` does. For write
+    /// latency only.
     Memory,
 }
 
@@ -139,7 +139,7 @@ pub enum Waiting {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
-    /// After this many messages on each QP ([`Plan::iterations`]).
+    /// After [`Plan::iterations`] messages on each QP.
     Iterations,
     /// After this many seconds: at least a millisecond, at most a day.
     Seconds(f64),
@@ -167,7 +167,7 @@ pub struct Plan {
     pub rx_depth: u32,
     /// Number of work requests in one post.
     pub post_list: u32,
-    /// Number of messages for each signaled message. Only signaled messages have completions.
+    /// One message in this many is signaled. Only signaled messages have completions.
     pub cq_moderation: u32,
     /// Maximum length in bytes of messages that are posted inline.
     pub inline: u32,
@@ -187,8 +187,8 @@ pub struct Plan {
     /// True if bandwidth tests also measure the fastest part of the time
     /// ([`Bandwidth::peak`](crate::Bandwidth::peak)).
     pub peak: bool,
-    /// Number of seconds that are excluded both at the beginning and at the end of
-    /// [`Until::Seconds`] (perftest's `-f`).
+    /// Number of seconds excluded at the beginning of [`Until::Seconds`], and again at its end
+    /// (perftest's `-f`).
     pub margin: f64,
     /// True if all QPs of a side share one receive queue of `rx_depth`.
     pub srq: bool,
@@ -226,7 +226,7 @@ impl Plan {
     pub const MAX_SIZE: u32 = 1 << 30;
     /// Maximum number of bytes that the server registers for one client.
     pub(crate) const MAX_MEMORY: u64 = 8 << 30;
-    /// Maximum number of messages whose single times are kept: 80 MB.
+    /// Maximum number of messages whose times are kept. The times take 80 MB.
     const MAX_SAMPLES: u64 = 10_000_000;
 
     /// Creates a plan with perftest's defaults: 5,000 messages for bandwidth and 1,000 for latency,
@@ -352,7 +352,7 @@ impl Plan {
         self.check_test()
     }
 
-    /// Checks that the two margins leave some time between them, as perftest does.
+    /// Checks, as perftest does, that the two margins leave some time between them.
     fn check_margin(&self) -> Result<(), PlanError> {
         let fits = match self.until {
             // The comparison is false for NaN.
@@ -413,17 +413,17 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns true if a Read after each Write measures the Write's latency. The target's
-    /// application sleeps then, and writes nothing back.
+    /// Returns true if a Read after each Write measures the Write's latency. In this case the
+    /// target's application sleeps and writes nothing back.
     pub(crate) fn is_confirmed_write(&self) -> bool {
         self.test == Test::WriteLatency && self.target_sleeps
     }
 
-    /// Number of messages for each signaled message. It is limited so that the send queue cannot
+    /// One message in this many is signaled. The number is limited so that the send queue cannot
     /// fill up without a signaled message.
     pub(crate) fn signal_every(&self) -> u64 {
         if self.waiting == Waiting::Memory {
-            // `ib_write_lat` takes the completion of each Write as well before it watches memory.
+            // `ib_write_lat` also takes the completion of each Write before it watches memory.
             return 1;
         }
         u64::from(self.cq_moderation.min(self.tx_depth.div_ceil(2)).max(1))

@@ -20,7 +20,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Creates the results of a program that measures in single steps ([`Client`](crate::Client)).
+    /// Creates results from the rows of a program that uses [`Client`](crate::Client).
     #[must_use]
     pub const fn new(plan: Plan, congestion: Option<String>, rows: Vec<Row>) -> Self {
         Results {
@@ -35,7 +35,7 @@ impl Results {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Row {
-    /// Bytes of a message.
+    /// Size of a message in bytes.
     pub size: u32,
     /// Number of measured messages, on all QPs.
     pub messages: u64,
@@ -51,8 +51,8 @@ pub struct Row {
     pub peer_cpu: f64,
     /// Result of the server's own measurement, if both sides send.
     pub opposite: Option<Box<Row>>,
-    /// Times of the single messages in microseconds, in the order of the messages, if the plan asks
-    /// for them.
+    /// Time of each message in microseconds, in the order of the messages, if the plan asks for
+    /// these times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
 }
@@ -73,8 +73,9 @@ pub enum Figures {
 pub struct Bandwidth {
     /// Bytes of payload per second, on all QPs.
     pub average: f64,
-    /// Bytes of payload per second in the fastest of up to 32 parts of the time. `None` if the plan
-    /// does not ask for it.
+    /// Bytes of payload per second in the fastest part of the measurement. A part is 1/32 of the
+    /// plan's iterations on all QPs, but at least `tx_depth` messages. `None` if the plan does not
+    /// ask for the peak.
     pub peak: Option<f64>,
     /// Messages a second.
     pub rate: f64,
@@ -131,20 +132,20 @@ impl Bandwidth {
     }
 }
 
-/// Times of single messages. Its histogram keeps three significant digits of each time.
+/// Times of messages. The histogram keeps three significant digits of each time.
 pub(crate) struct Times {
     histogram: Histogram<u64>,
     /// All times, if the plan asks for them. The memory is allocated before the first message.
     samples: Vec<u64>,
     keeps: bool,
-    /// Factor from a recorded time to a reported one, in nanoseconds: a round trip counts half.
+    /// Factor that converts a recorded time to a reported time: 0.5 for a round trip, otherwise 1.
     unit: f64,
 }
 
 impl Times {
     /// Creates an empty record for times of up to a minute. `halved`: recorded times are round
-    /// trips, and half of each is reported. `samples`: number of messages whose single times are
-    /// kept, if any.
+    /// trips, and half of each is reported. `samples`: number of messages whose times are kept one
+    /// by one, if any.
     pub(crate) fn new(halved: bool, samples: Option<u64>) -> Self {
         let room = samples.map_or(0, |count| usize::try_from(count).unwrap_or(0));
         let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);

@@ -48,8 +48,8 @@ impl Server {
         })
     }
 
-    /// Listens on the loopback addresses 127.0.0.1 and, if this machine has it, ::1, for clients of
-    /// this host. Both have the same port; 0 takes a free one.
+    /// Listens for clients of this host: on 127.0.0.1 and, if this machine has it, on ::1. Both
+    /// addresses use the same port. Port 0 selects a free port.
     ///
     /// # Errors
     /// [`PerfError::Device`] if the addresses cannot be used.
@@ -91,8 +91,8 @@ impl Server {
     /// iWARP, and connections of perftest, are reported as [`Event::ForeignConnection`].
     ///
     /// # Errors
-    /// [`PerfError`] if the client or the device fails. After a failed client, the next one can be
-    /// served.
+    /// [`PerfError`] if the client or the device fails. If a client fails, the next client can
+    /// still be served.
     pub fn serve_one(&self, mut report: impl FnMut(Event<'_>)) -> Result<(), PerfError> {
         let pd = self.device.alloc_pd()?;
         let control = self.client(&pd, &mut report)?;
@@ -181,7 +181,7 @@ impl Server {
         let events = |listener| PollFd::new(listener, PollFlags::IN);
         let mut fds: Vec<_> = self.listeners.iter().map(events).collect();
         let timeout = Timespec::try_from(LOOK).ok();
-        // An interrupted wait is only shorter.
+        // The result is ignored, because an interrupted wait is only shorter.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 

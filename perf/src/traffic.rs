@@ -55,7 +55,7 @@ impl Traffic {
             None => device.create_cq(depth)?,
         };
         let caps = QpCaps::default()
-            // The two additional requests end a measurement and do not belong to it.
+            // The two additional requests end a measurement and do not count toward `tx_depth`.
             .max_send_wr(plan.tx_depth + 2)
             .max_recv_wr(receives.max(1))
             .max_send_sge(1)
@@ -115,7 +115,7 @@ impl Traffic {
         }
     }
 
-    /// Sets the peer's memory, which must be as large as this side's.
+    /// Sets the peer's memory, which must be at least as large as this side's.
     pub(crate) fn set_remote(&mut self, memory: Memory) -> Result<(), PerfError> {
         if memory.len < self.region.len() as u64 {
             return Err(PerfError::Protocol {
@@ -143,8 +143,8 @@ impl Traffic {
         RemoteBuffer::at(memory.addr.wrapping_add(offset), memory.rkey)
     }
 
-    /// Posts `count` receives for the same buffer: the QP's, or the first QP's if all QPs share
-    /// receives.
+    /// Posts `count` receives into one buffer: the QP's, or the first QP's if all QPs share a
+    /// receive queue.
     pub(crate) fn post_receives(&self, lane: usize, count: u32) -> Result<(), PerfError> {
         let lane = if self.srq.is_some() { 0 } else { lane };
         let offset = 2 * self.stride * lane as u64 + self.stride;
@@ -164,7 +164,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Returns the last byte of a Write into the first QP's buffer. It is placed last.
+    /// Returns the last byte of a Write into the first QP's buffer. This byte is placed last.
     pub(crate) fn last_byte(&self, size: u32) -> u8 {
         let mut byte = [0];
         let at = self.stride as usize + size as usize - 1;
@@ -197,7 +197,7 @@ impl Traffic {
         Ok(taken)
     }
 
-    /// Takes completions. If the plan asks for waiting, waits for the first one, at most for
+    /// Takes completions. If the plan does not poll, waits for the first completion, at most for
     /// `most`.
     pub(crate) fn next(&self, out: &mut [Completion], most: Duration) -> Result<usize, PerfError> {
         match (self.waiting, &self.channel) {
@@ -211,7 +211,7 @@ impl Traffic {
                 if !self.cq.req_notify(Notify::Any) {
                     let mut fds = [PollFd::new(channel, PollFlags::IN)];
                     let timeout = Timespec::try_from(most).ok();
-                    // An interrupted wait is only shorter.
+                    // The result is ignored, because an interrupted wait is only shorter.
                     let _ = poll(&mut fds, timeout.as_ref());
                     drop(channel.try_get_event());
                 }
@@ -223,8 +223,8 @@ impl Traffic {
 
 const COUNT_BITS: u32 = 40;
 
-/// Creates a work request id from the QP's index and the number of its messages that the completion
-/// covers.
+/// Creates a work request id from the QP's index and the number of its messages up to and including
+/// this one.
 pub(crate) fn wr_id(lane: usize, count: u64) -> u64 {
     (lane as u64) << COUNT_BITS | count & ((1 << COUNT_BITS) - 1)
 }

@@ -67,7 +67,7 @@ impl Machine {
     /// and others (`proc_stat(5)`).
     fn of(stat: &str) -> Option<Self> {
         let fields = stat.lines().next()?.strip_prefix("cpu ")?;
-        // The last two of the ten fields (time in guests) are included in user and nice already.
+        // The last two of the ten fields (time in guests) are already included in user and nice.
         let ticks: Vec<u64> = fields
             .split_whitespace()
             .take(8)

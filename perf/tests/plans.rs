@@ -45,7 +45,8 @@ fn played(plan: &Plan) -> (Vec<Row>, usize) {
     (results.rows, serving.join().unwrap().unwrap())
 }
 
-/// Returns the sizes for a test: those given, or the size of an atomic operation.
+/// Returns the sizes for a test: the size of an atomic operation for atomics, otherwise
+/// `of_others`.
 fn sizes(test: Test, of_others: &[u32]) -> &[u32] {
     if test.is_atomic() {
         &[ATOMIC_SIZE]
@@ -54,8 +55,8 @@ fn sizes(test: Test, of_others: &[u32]) -> &[u32] {
     }
 }
 
-/// Creates a plan with few messages. With more polling threads than processors, each message takes
-/// as long as a turn of the scheduler.
+/// Creates a plan with few messages, because with more polling threads than processors each message
+/// takes a time slice of the scheduler.
 fn small(test: Test, sizes: &[u32]) -> Plan {
     let (iterations, warm_up) = if test.is_latency() { (8, 1) } else { (150, 10) };
     let mut plan = Plan::new(test, sizes);
@@ -235,8 +236,8 @@ fn what_is_within_the_margins_is_not_measured() {
         let (rows, _) = played(&plan);
         let row = &rows[0];
         assert!(row.messages > 0, "{test:?}");
-        // Subtracts one margin, not both: on a busy machine, the completion that ends the
-        // measurement may come after the second margin has begun.
+        // Subtracts only one margin. On a busy machine, the completion that ends the measurement
+        // may arrive after the second margin has begun.
         let most = began.elapsed().as_secs_f64() - plan.margin;
         assert!(row.seconds > 0.0 && row.seconds <= most, "{row:?}");
     }
@@ -379,7 +380,7 @@ fn perftest_over_rdma_cm_is_named_both_ways() {
     server.post_recv(&RecvWr::new(0, &sges)).unwrap();
     let request = listener.wait_request(None).unwrap();
     request.accept(&server, &AcceptOptions::default()).unwrap();
-    // As perftest, the server sends only after the client.
+    // As in perftest, the server sends only after the client.
     while !cq.wait(None).is_some_and(|completion| {
         completion.qp_num == server.qp_num() && completion.opcode == WcOpcode::Recv
     }) {}
@@ -428,7 +429,7 @@ fn a_peer_that_is_something_else_is_told_so() {
 }
 
 /// The duration ends before the first message completes, because 32 MiB take more than a
-/// millisecond. This first completion starts the measurement, and no other follows to end it.
+/// millisecond. The first completion starts the measurement, and no later completion ends it.
 #[test]
 fn margins_that_leave_no_message_are_an_error_of_the_client_alone() {
     for bidirectional in [false, true] {

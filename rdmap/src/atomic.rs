@@ -26,8 +26,8 @@ pub enum AtomicOp {
     FetchAdd {
         /// Value to add.
         add: u64,
-        /// Add Mask: each bit set is the most significant bit of a field. No carry leaves a field.
-        /// With 0 the whole word is one field.
+        /// Add Mask: each set bit marks the most significant bit of a field. No carry leaves a
+        /// field. With a mask of 0 the whole word is one field.
         mask: u64,
     },
     /// CmpSwap: stores a value if the word matches (RFC 7306 section 5.1.2).
@@ -38,7 +38,7 @@ pub enum AtomicOp {
         compare_mask: u64,
         /// Value to store.
         swap: u64,
-        /// Bits to store; the other bits stay.
+        /// Bits to store; the other bits of the word do not change.
         swap_mask: u64,
     },
 }

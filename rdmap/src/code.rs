@@ -6,10 +6,10 @@ use core::fmt;
 use crate::error::Blame;
 use crate::requirement::{self as demand, Requirement};
 
-/// Reason why a stream was terminated, as numbers. A peer can send any numbers;
-/// [`name`](Self::name) knows those of the RFCs.
+/// Reason why a stream was terminated, as numbers. A peer can send any numbers.
+/// [`name`](Self::name) describes the numbers that an RFC defines.
 ///
-/// It displays as `layer/type/code` in hexadecimal: `1/1/01`.
+/// Its `Display` form is `layer/type/code` in hexadecimal: `1/1/01`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TerminateCode {
     /// Layer that found the error, 4 bits. 0 is RDMAP, 1 is DDP, 2 is the LLP.
@@ -134,8 +134,8 @@ impl TerminateCode {
         })
     }
 
-    /// Returns the side at fault, as seen by the side that receives the code in a Terminate
-    /// Message. [`Blame::Local`] is the receiving side: it sent the refused segment.
+    /// Returns the side at fault, as seen by the side that received the Terminate Message with this
+    /// code. [`Blame::Local`] is that side, because it sent the refused segment.
     #[must_use]
     pub const fn blame(&self) -> Blame {
         match (self.layer, self.etype, self.code) {

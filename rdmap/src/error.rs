@@ -19,7 +19,7 @@ pub enum StreamError {
     /// No message has this opcode.
     #[error("opcode {0:#x} is no message that this side knows")]
     UnexpectedOpcode(u8),
-    /// A tagged message arrived in an untagged segment, or an untagged one in a tagged segment.
+    /// A tagged message arrived in an untagged segment, or an untagged message in a tagged segment.
     #[error(
         "{opcode} in {}",
         if .opcode.queue().is_none() {
@@ -148,7 +148,7 @@ pub enum ReadResponseFault {
     TooLong {
         /// Requested length in bytes.
         expected: u32,
-        /// Length in bytes up to the end of this segment.
+        /// Length in bytes of the Response up to the end of this segment.
         got: u64,
     },
     /// The Response ended before all bytes arrived.
@@ -164,7 +164,7 @@ pub enum ReadResponseFault {
 /// Reason why an Atomic Operation is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AtomicFault {
-    /// The STag, the right, or the bounds are wrong.
+    /// The STag, the access right or the bounds are wrong.
     #[error("{0}")]
     Tagged(#[from] TaggedFault),
     /// The address at this STag and TO is not a multiple of 8.
@@ -173,7 +173,7 @@ pub enum AtomicFault {
 }
 
 /// The number of outstanding Reads and Atomic Operations has reached the negotiated ORD. Wait until
-/// one is answered.
+/// one of them is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("as many RDMA Reads and Atomic Operations are outstanding as were negotiated, {ord} (ORD)")]
 pub struct OrdExhausted {
@@ -219,18 +219,17 @@ impl StreamError {
     /// * More Reads and Atomics than the IRD: 1/2/02. Queue 1 has as many buffers as the IRD (RFC
     ///   5040 section 5.2.2).
     /// * A Read Response without a Read: 0/2/06. This opcode was not expected. A code for the STag
-    ///   would not do, because the STag of an empty Response is not checked.
-    /// * A Read Response that does not match: 1/1/00, 1/1/01. The STag of the sink or its bounds
-    ///   are wrong, as for any tagged segment.
+    ///   does not fit, because the STag of an empty Response is not checked.
+    /// * A Read Response that does not match its Read: 1/1/00, 1/1/01. The STag of the sink or its
+    ///   bounds are wrong, as for any tagged segment.
     /// * An Atomic Request without the right to its memory: 0/1/00 to 0/1/04. Atomics address
-    ///   memory as Reads do (RFC 7306 section 5), so the codes of Reads apply. The only code that
-    ///   RFC 7306 names is that for alignment, 0/2/07 (section 8.2).
-    /// * An Atomic Request with another operation code: 0/2/06. Section 1.1 of RFC 7306 uses it for
-    ///   unsupported operations.
-    /// * An Atomic Response without an Atomic Operation: 0/2/06, for the same reason as with a Read
-    ///   Response.
-    /// * An Atomic Response with another Request Identifier: 0/2/ff. None of the named codes
-    ///   describes it.
+    ///   memory as Reads do (RFC 7306 section 5), so the codes of Reads apply. RFC 7306 itself
+    ///   names only the code for alignment, 0/2/07 (section 8.2).
+    /// * An Atomic Request with an undefined AOpCode: 0/2/06. RFC 7306 section 1.1 uses this code
+    ///   for unsupported operations.
+    /// * An Atomic Response without an Atomic Operation: 0/2/06. This opcode was not expected.
+    /// * An Atomic Response with another Request Identifier than expected: 0/2/ff. None of the
+    ///   named codes describes it.
     /// * Immediate Data that is not 8 bytes long: 0/2/ff. None of the named codes describes it:
     ///   1/2/05 concerns the length of the receive, which does not matter here.
     #[must_use]
@@ -271,8 +270,8 @@ impl StreamError {
     #[must_use]
     pub fn requirement(&self) -> Option<Requirement> {
         Some(match self {
-            // DDP has one code for an unknown STag and for an STag without the right. The
-            // requirements differ.
+            // DDP has the same code for an unknown STag and for an STag without the access right,
+            // but different requirements.
             StreamError::Ddp(DdpError::Tagged(TaggedFault::AccessRights)) => demand::STAG_WRITABLE,
             StreamError::Ddp(DdpError::TooShort { .. }) | StreamError::TooShort { .. } => {
                 demand::HEADER_VALID

@@ -11,7 +11,8 @@ use crate::terminate::Terminate;
 pub enum Inbound<T> {
     /// A segment of an RDMA Write. Place the payload. The ULP is not informed (5040-5.1-02).
     Write {
-        /// Destination of the payload. `None` if there is no payload: then nothing was checked.
+        /// Destination of the payload. `None` without payload, because STag and TO are then not
+        /// checked.
         target: Option<T>,
         /// Offset of the payload in the ULPDU.
         payload_at: usize,
@@ -28,14 +29,15 @@ pub enum Inbound<T> {
         offset: u32,
         /// Length of the payload in bytes.
         len: u32,
-        /// Set if this segment completes the message. After placing it, take the receive off the
-        /// queue.
+        /// Set if this segment completes the message. After placing the payload, remove the receive
+        /// from the queue.
         delivered: Option<SendDelivered>,
     },
     /// A Read Request. The stream queued it; [`Stream::next_request`](crate::Stream::next_request)
     /// returns it.
     ReadRequest,
-    /// A segment of the Response to the oldest outstanding Read. Place the payload in its sink.
+    /// A segment of the Response to the oldest outstanding Read. Place the payload in the Read's
+    /// sink.
     ReadResponse {
         /// Offset of the payload in the ULPDU.
         payload_at: usize,
@@ -46,7 +48,8 @@ pub enum Inbound<T> {
         /// True if this segment completes the Read, which is then no longer outstanding.
         complete: bool,
     },
-    /// Immediate Data. It takes the receive at the head of the queue, whose memory stays unchanged.
+    /// Immediate Data. It consumes the receive at the head of the queue. The receive's memory stays
+    /// unchanged.
     Immediate {
         /// The 8 bytes in wire order.
         data: [u8; 8],

@@ -9,8 +9,8 @@
 //! * **Receiving:** the caller passes the first bytes and the length of each ULPDU, in order
 //!   ([`Stream::receive`]). The stream checks the segment, asks the owner of memory through
 //!   [`Memory`], and returns an [`Inbound`]. The result names the kind of the segment, the bytes to
-//!   place and their destination, and the message that is thereby delivered, if any. The caller
-//!   places the bytes before it passes the next ULPDU.
+//!   place and their destination. If the segment completes a message, the result also names the
+//!   delivered message. The caller places the bytes before it passes the next ULPDU.
 //! * **Sending:** [`Stream::begin_send`], [`begin_write`](Stream::begin_write),
 //!   [`begin_read`](Stream::begin_read), [`begin_immediate`](Stream::begin_immediate) and
 //!   [`begin_atomic`](Stream::begin_atomic) start a message.
@@ -132,8 +132,9 @@ pub use stream::{
 };
 pub use terminate::{MAX_TERMINATE_HEADER, Terminate};
 
-/// Maximum length in bytes of the DDP and RDMAP headers of a segment. Two messages reach it: an
-/// Atomic Request, and a Terminate Message that carries the headers of a Read Request.
+/// Maximum length in bytes of the DDP and RDMAP headers of a segment. Two messages have headers of
+/// this length: an Atomic Request, and a Terminate Message that carries the headers of a Read
+/// Request.
 pub const MAX_HEADER: usize = uwarp_ddp::UNTAGGED_HEADER + MAX_TERMINATE_HEADER;
 
 /// Number of bytes of a ULPDU that [`Stream::receive`] reads. Pass this many, or the whole ULPDU if

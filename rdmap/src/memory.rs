@@ -6,8 +6,8 @@ use crate::error::AtomicFault;
 
 /// Interface of a stream to registered memory and to the receive queue.
 ///
-/// The checks are made in the order that [`TaggedFault`] describes. They are never called for a
-/// length of 0, for which neither STag nor TO may be checked (5041-5.2-11, 5040-5.2.1-13).
+/// Each check follows the order that [`TaggedFault`] describes. No check is called for a length of
+/// 0, because STag and TO must then not be checked (5041-5.2-11, 5040-5.2.1-13).
 pub trait Memory {
     /// Access to the bytes that a check allowed. Only a successful check creates one.
     type Target;
@@ -19,7 +19,7 @@ pub trait Memory {
     fn check_write(&self, stag: STag, to: u64, len: u32) -> Result<Self::Target, TaggedFault>;
 
     /// Checks whether the peer may read `len` bytes from `to`. It is called when the Read Request
-    /// is delivered, after everything that the peer sent before it was placed.
+    /// is delivered, which is after all earlier payload of the peer was placed.
     ///
     /// # Errors
     /// The first check that fails.

@@ -107,8 +107,8 @@ impl OutMessage {
         Self::new(Opcode::ReadResponse, kind, request.len)
     }
 
-    /// Creates a message that consists of headers only. Bytes past the longest header are cut off;
-    /// no message has any.
+    /// Creates a message that consists of headers only. Bytes past the longest header would be cut
+    /// off, but no message has any.
     pub(crate) fn headed(opcode: Opcode, qn: Qn, msn: Msn, bytes: &[u8]) -> Self {
         let mut header = [0; MAX_TERMINATE_HEADER];
         let len = bytes.len().min(header.len());
@@ -141,8 +141,8 @@ impl OutMessage {
     }
 
     /// Writes the headers of the next segment to the start of `header` and returns the part of the
-    /// payload that follows them. The whole segment takes at most `mulpdu` bytes, which is at least
-    /// 128 (RFC 5044 section 4.5). `None` after the last segment.
+    /// payload that follows them. Returns `None` after the last segment. The whole segment has at
+    /// most `mulpdu` bytes. `mulpdu` is at least 128 (RFC 5044 section 4.5).
     ///
     /// A message that was begun after its stream had ended has no segment.
     #[inline]
@@ -211,9 +211,9 @@ impl OutMessage {
         self.segmenter.is_done() || matches!(self.kind, Kind::Nothing)
     }
 
-    /// For a Read Response: returns the request, and the number of payload bytes before the segment
-    /// that was returned last. This is the progress of the Read if that segment cannot be sent
-    /// because its source is gone; see
+    /// Returns the request that a Read Response answers, and the number of payload bytes before the
+    /// last returned segment. `None` for other messages. The number is the progress of the Read if
+    /// that segment cannot be sent because its source was lost; see
     /// [`Terminate::for_read_under_way`](crate::Terminate::for_read_under_way).
     #[must_use]
     pub const fn read_response_progress(&self) -> Option<(ReadRequestHeader, u32)> {
@@ -227,13 +227,15 @@ impl OutMessage {
     }
 }
 
-/// Returns the headers of a Write that has one segment, the same as those of its [`OutMessage`].
+/// Returns the headers of a Write that has one segment. The [`OutMessage`] of the Write yields the
+/// same headers.
 #[inline]
 pub(crate) fn whole_write(stag: STag, to: TaggedOffset) -> [u8; TAGGED_HEADER] {
     tagged(control(Opcode::Write), stag, to, 0, true).bytes()
 }
 
-/// Returns the headers of a Send that has one segment, the same as those of its [`OutMessage`].
+/// Returns the headers of a Send that has one segment. The [`OutMessage`] of the Send yields the
+/// same headers.
 #[inline]
 pub(crate) fn whole_send(
     opcode: Opcode,
@@ -244,7 +246,7 @@ pub(crate) fn whole_send(
     untagged(control(opcode), place, ulp_word(invalidate), 0, true).bytes()
 }
 
-/// Returns the content of the four bytes that DDP reserves for RDMAP, for a Send.
+/// Returns the content of the four bytes that DDP reserves for RDMAP in a Send.
 const fn ulp_word(invalidate: Option<STag>) -> u32 {
     match invalidate {
         Some(stag) => stag.0, // 5040-4.1-03

@@ -1,8 +1,8 @@
 //! Sites of deliberate faults. Tests of the conformance suite, the simulator and the fuzz targets
-//! switch them on.
+//! switch the faults on.
 //!
-//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it, each site
-//! evaluates to its correct expression.
+//! The faults exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it, each
+//! site evaluates to its correct expression.
 
 /// `mutate!(right, Name => wrong)` evaluates to `right`, or to `wrong` while fault `Name` is on.
 #[cfg(uwarp_mutants)]

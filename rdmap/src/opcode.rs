@@ -71,8 +71,8 @@ impl Opcode {
         })
     }
 
-    /// Returns the queue of Untagged Buffers of the message; `None` for a tagged message
-    /// (5040-4.1-04, 5040-4.1-06).
+    /// Returns the Queue Number of the message; `None` for a tagged message (5040-4.1-04,
+    /// 5040-4.1-06).
     #[must_use]
     pub const fn queue(self) -> Option<Qn> {
         match self {

@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// One requirement of an RFC. It has a short id: the RFC, the section, and a number within the
-/// section. `i01` numbers requirements that the section implies without stating them.
+/// section. A number such as `i01` marks a requirement that the section implies but does not state.
 ///
 /// ```
 /// let demand =

@@ -55,8 +55,8 @@ pub enum StreamEvent {
 }
 
 impl StreamState {
-    /// Returns the state after `event`; `None` if the event does not apply in this state, which
-    /// then remains.
+    /// Returns the state after `event`. Returns `None` if the event does not apply; the state then
+    /// remains.
     #[must_use]
     pub const fn next(self, event: StreamEvent) -> Option<StreamState> {
         use StreamEvent as E;
@@ -76,7 +76,7 @@ impl StreamState {
             (S::Closing | S::Terminating | S::Terminated, E::TerminateSent) => return None,
 
             (S::Operational | S::Closing, E::TerminateReceived) => S::Terminated,
-            // 5041-7.1-18: after an error everything that arrives is dropped, this message too.
+            // 5041-7.1-18: after an error all incoming segments are dropped, including a Terminate.
             (S::PeerClosed | S::Failed | S::Terminating | S::Terminated, E::TerminateReceived) => {
                 return None;
             }

@@ -35,7 +35,7 @@ pub struct StreamConfig {
 pub struct SendKind {
     /// Requests a solicited event at the receiver.
     pub solicited: bool,
-    /// STag that the receiver had advertised and now invalidates.
+    /// Advertised STag that the receiver invalidates, if any.
     pub invalidate: Option<STag>,
 }
 
@@ -109,7 +109,7 @@ impl Request {
 enum Outstanding {
     Read {
         header: ReadRequestHeader,
-        /// Bytes of the Response received so far.
+        /// Number of bytes of the Response received so far.
         received: u32,
     },
     Atomic {
@@ -151,8 +151,8 @@ pub struct Stream {
     response_begun: bool,
     /// Requests that the caller has not taken yet, oldest first.
     unanswered: VecDeque<Request>,
-    /// Number of requests that were taken and whose Response is not completely sent. Together with
-    /// the requests in `unanswered` there are at most IRD.
+    /// Number of taken requests whose Response is not completely sent. These requests and those in
+    /// `unanswered` are together at most IRD.
     answering: usize,
 }
 
@@ -177,7 +177,8 @@ impl Stream {
             send_opcode: None,
             write_begun: false,
             response_begun: false,
-            // 5040-6.1-02; 5040-8.1.2-07: each stream has its own queue of IRD places.
+            // 5040-6.1-02; 5040-8.1.2-07: each stream has its own queue, with as many places as the
+            // IRD.
             unanswered: VecDeque::with_capacity(usize::from(config.ird)),
             answering: 0,
         }
@@ -203,7 +204,7 @@ impl Stream {
 
     /// Begins a Send of `len` bytes.
     ///
-    /// As with every `begin_*`, the message has no segments if nothing may be sent any more (see
+    /// As for every `begin_*`, the message has no segments if nothing may be sent any more (see
     /// [`StreamState::sends`]).
     #[must_use]
     pub fn begin_send(&mut self, kind: SendKind, len: u32) -> OutMessage {
@@ -226,9 +227,8 @@ impl Stream {
     }
 
     /// Returns the headers of an RDMA Write that has one segment, for a caller that frames many
-    /// small messages itself. They equal those of the only
-    /// [`next_segment`](OutMessage::next_segment) of a message from
-    /// [`begin_write`](Self::begin_write). `None` if nothing may be sent any more.
+    /// small messages itself. A message from [`begin_write`](Self::begin_write) yields the same
+    /// headers. `None` if nothing may be sent any more.
     #[inline]
     #[must_use]
     pub fn whole_write(&self, stag: STag, to: TaggedOffset) -> Option<[u8; TAGGED_HEADER]> {
@@ -236,10 +236,10 @@ impl Stream {
         self.state.sends().then(|| message::whole_write(stag, to))
     }
 
-    /// Returns the headers of a Send that has one segment. They equal those of the only
-    /// [`next_segment`](OutMessage::next_segment) of a message from
-    /// [`begin_send`](Self::begin_send). The stream does not change until
-    /// [`whole_send_framed`](Self::whole_send_framed). `None` if nothing may be sent any more.
+    /// Returns the headers of a Send that has one segment. A message from
+    /// [`begin_send`](Self::begin_send) yields the same headers. The stream does not change until
+    /// [`whole_send_framed`](Self::whole_send_framed) is called. `None` if nothing may be sent any
+    /// more.
     #[inline]
     #[must_use]
     pub fn whole_send(&self, kind: SendKind) -> Option<[u8; UNTAGGED_HEADER]> {
@@ -259,8 +259,8 @@ impl Stream {
     /// [`Inbound::ReadResponse`](crate::Inbound::ReadResponse) has `complete` set.
     ///
     /// # Errors
-    /// [`OrdExhausted`] if ORD Reads and Atomic Operations are outstanding. Nothing changes on
-    /// error.
+    /// [`OrdExhausted`] if the number of outstanding Reads and Atomic Operations has reached the
+    /// ORD. Nothing changes on error.
     pub fn begin_read(&mut self, header: ReadRequestHeader) -> Result<OutMessage, OrdExhausted> {
         if !self.state.sends() {
             return Ok(OutMessage::nothing());
@@ -303,8 +303,8 @@ impl Stream {
         self.unanswered.len() + self.answering
     }
 
-    /// Returns the number of outstanding requests that are older than the one with this MSN on
-    /// queue 1; `None` if that request is not outstanding. The DDP header in a Terminate Message
+    /// Returns the number of outstanding requests that are older than the request with this MSN on
+    /// queue 1. `None` if that request is not outstanding. The DDP header in a Terminate Message
     /// contains the MSN of the refused request.
     #[must_use]
     pub fn outstanding_before(&self, msn: Msn) -> Option<usize> {
@@ -323,9 +323,9 @@ impl Stream {
     }
 
     /// Returns the opcode of a peer's message whose last segment has not arrived yet. An LLP stream
-    /// that ends at this point did not end gracefully, whatever the LLP reports (5041-6.2.1-01).
-    /// Only a peer that mixes the segments of messages has several such messages; then this returns
-    /// one of them.
+    /// that ends at this point did not end gracefully, whatever the LLP reports (5041-6.2.1-01). A
+    /// peer that mixes the segments of messages can have several such messages. Then this returns
+    /// the opcode of one of them.
     #[must_use]
     pub fn message_under_way(&self) -> Option<Opcode> {
         let tagged = [
@@ -358,13 +358,13 @@ impl Stream {
         !self.unanswered.is_empty()
     }
 
-    /// Returns the number of bytes that all Read Requests not yet taken ask for.
+    /// Returns the total number of bytes requested by the Read Requests that were not taken yet.
     #[must_use]
     pub fn bytes_asked(&self) -> u64 {
         self.unanswered.iter().map(Request::bytes).sum()
     }
 
-    /// Returns the number of bytes that the next request to be taken asks for; 0 if it is no Read.
+    /// Returns the number of bytes requested by the next request to be taken; 0 if it is no Read.
     #[must_use]
     pub fn bytes_asked_next(&self) -> u64 {
         self.unanswered.front().map_or(0, Request::bytes)
@@ -384,8 +384,8 @@ impl Stream {
         OutMessage::read_response(header)
     }
 
-    /// Records that the last segment of the oldest begun Response was produced. The peer may send
-    /// another request in its place.
+    /// Records that the last segment of the oldest begun Response was produced. Afterwards the peer
+    /// may send another request.
     pub fn response_sent(&mut self) {
         self.answering = self.answering.saturating_sub(1);
     }

@@ -102,8 +102,9 @@ impl Terminate {
             let len = mutate!(len, TerminateLengthOfPayload => len - bytes.len);
             terminate.segment_len = u16::try_from(len).ok(); // 5040-4.8-09
         }
-        // 5040-7.1-04, 5040-4.8-i02: only an error in a Read Request that RDMAP has read is
-        // reported with its header. Messages of RFC 7306 have no such header (7306-8.1-02).
+        // 5040-7.1-04, 5040-4.8-i02: only an error in a Read Request that RDMAP has parsed is
+        // reported with the header of that request. Messages of RFC 7306 have no such header
+        // (7306-8.1-02).
         let about_read = matches!(error, StreamError::Protection(_));
         if mutate!(about_read, TerminateWithoutReadHeader => false) {
             terminate.rdma_header = head
@@ -129,7 +130,8 @@ impl Terminate {
     }
 
     /// Creates the message for an Atomic Request whose memory was lost before the operation was
-    /// executed. It has the request's DDP header, and no RDMA header (RFC 7306 section 8.1).
+    /// executed. The message has the request's DDP header, and no RDMA header (RFC 7306 section
+    /// 8.1).
     ///
     /// [`StreamError::Ended`], which has no code, is reported as a local catastrophic error.
     #[must_use]
@@ -141,8 +143,8 @@ impl Terminate {
             .unwrap_or(Terminate::new(TerminateCode::new(0, 0, 0)))
     }
 
-    /// Reads the Terminate Header, which starts right after the DDP header, of an unknown peer:
-    /// [`parse_from`](Self::parse_from) with [`Peer::Rfc`].
+    /// Reads the Terminate Header of an unknown peer. The header starts right after the DDP header.
+    /// Same as [`parse_from`](Self::parse_from) with [`Peer::Rfc`].
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Terminate> {
         Self::parse_from(Peer::Rfc, bytes)
@@ -150,11 +152,11 @@ impl Terminate {
 
     /// Reads the Terminate Header, which starts right after the DDP header.
     ///
-    /// In RFC 5040's layout, bytes after the announced headers are ignored, as are the reserved
-    /// bits (5040-4.8-08). Returns `None` if an announced header is incomplete. A message that
-    /// Linux siw sends and no RFC allows is read in siw's layout with every profile. With
-    /// [`Peer::Siw`], every message that has a meaning in siw's layout is read in that layout.
-    /// Incomplete headers are left out there.
+    /// In RFC 5040's layout, the reserved bits are ignored (5040-4.8-08), and so are bytes after
+    /// the announced headers. Returns `None` if an announced header is incomplete. With every
+    /// profile, a message that Linux siw sends and no RFC allows is read in siw's layout. With
+    /// [`Peer::Siw`], every message that has a meaning in siw's layout is read in that layout. In
+    /// siw's layout, an incomplete header counts as absent.
     #[must_use]
     pub fn parse_from(peer: Peer, bytes: &[u8]) -> Option<Terminate> {
         let (control, rest) = bytes.split_first_chunk()?;
@@ -273,8 +275,8 @@ impl Terminate {
         self.code
     }
 
-    /// Returns the reason as the RFCs number it. It differs from [`reason`](Self::reason) if Linux
-    /// siw uses another code for the error than the RFCs assign.
+    /// Returns the code that the RFCs assign to the reason. It differs from
+    /// [`reason`](Self::reason) if Linux siw uses another code for the error.
     #[must_use]
     pub fn rfc_reason(&self) -> TerminateCode {
         siw::departure(self)
@@ -292,7 +294,7 @@ impl Terminate {
     }
 
     /// Returns the reason that the message would have if Linux siw had sent it. `None` if siw's
-    /// layout gives it no other meaning, or if it was read in siw's layout.
+    /// layout gives the message no other meaning, or if the message was read in siw's layout.
     #[must_use]
     pub fn if_siw(&self) -> Option<TerminateCode> {
         let TerminateCode { layer, etype, code } = self.code;
@@ -345,8 +347,8 @@ impl Terminate {
     #[must_use]
     pub fn blame(&self) -> Blame {
         if self.is_about_request() && self.rfc_reason() == TerminateCode::new(1, 2, 0x02) {
-            // The missing buffer is not a receive that the peer should have posted: this side sent
-            // more Reads than the peer has places for.
+            // The missing buffer is not a receive: this side sent more requests than the peer's
+            // IRD.
             return Blame::Local;
         }
         self.rfc_reason().blame()
@@ -368,7 +370,7 @@ impl Terminate {
         self.ddp_header.as_ref().map(DdpBytes::as_slice)
     }
 
-    /// Returns the parsed [`ddp_bytes`](Self::ddp_bytes). `None` also if its DDP version is not
+    /// Returns the parsed [`ddp_bytes`](Self::ddp_bytes). `None` also if the DDP version is not
     /// supported. If Linux siw had begun to answer a Read Request, the MSN in the header is the
     /// length of the Read.
     #[must_use]
@@ -409,8 +411,8 @@ impl Terminate {
     }
 
     /// Returns true if the error was found in a tagged segment: a Write or a Read Response. The DDP
-    /// header determines this. Without one, the Error Type does: DDP has a type for tagged
-    /// segments.
+    /// header decides this. If the message has no DDP header, the Error Type decides, because DDP
+    /// has an Error Type for tagged segments.
     #[must_use]
     pub fn is_about_tagged(&self) -> bool {
         match self.ddp_bytes() {

@@ -1,7 +1,7 @@
 /*
- * A C program with two devices in one process, like programs for libibverbs and librdmacm: one
- * thread posts, another polls, a third sleeps in poll(2) on a completion channel, and the
- * process forks in between. Ends with 0, or prints the error and ends with 1.
+ * A C program with two devices in one process, like programs for libibverbs and librdmacm. One
+ * thread posts, another polls, and a third sleeps in poll(2) on a completion channel. The process
+ * also forks. It exits with 0, or prints the error and exits with 1.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -138,11 +138,11 @@ static struct uw_wc send_and_wait(struct end *end, const struct uw_send_wr *wr)
 struct traffic {
 	struct end *client, *server;
 	int first;	      /* number of the first message */
-	atomic_int completed; /* sends, as the polling thread counts them */
+	atomic_int completed; /* number of completed Sends, counted by the polling thread */
 };
 
 /*
- * Returns the address to which the server writes the number of messages that it has taken. The
+ * Returns the address to which the server writes the number of messages that it has received. The
  * Write is one-sided: the client makes no call for it.
  */
 static _Atomic uint64_t *credits(struct end *client)
@@ -453,7 +453,7 @@ static void share_receives(struct end *client, struct end *server, struct uw_srq
 		CHECK(uw_post_srq_recv(srq, 100 + i, NULL, 0) == 0);
 	wc = next_completion(server->recv_cq);
 	CHECK(wc.wr_id == 100 && wc.qp_num == uw_qp_num(server->qp));
-	CHECK(uw_arm_srq_limit(srq, 3) == 0); /* three are left; the next one used raises the event */
+	CHECK(uw_arm_srq_limit(srq, 3) == 0); /* three are left; the next use raises the event */
 	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
 	CHECK(next_completion(server->recv_cq).wr_id == 101);
 	next_async_event(server, UW_EVENT_SRQ_LIMIT, uw_srq_num(srq), &event);
@@ -544,7 +544,7 @@ static void child(struct end *inherited)
 	CHECK(next_completion(server.recv_cq).status == UW_WC_SUCCESS);
 	close_end(&client);
 	close_end(&server);
-	/* Destroying them must not affect the parent either. */
+	/* Destroying objects of the parent must not affect the parent either. */
 	uw_destroy_qp(inherited->qp, 0);
 	uw_close_device(inherited->device);
 	exit(0);
@@ -564,7 +564,8 @@ static int open_fds(void)
 
 /*
  * Waits until this many descriptors are open. A connection's descriptor is closed only after the
- * peer has acknowledged the last bytes, which may be after its objects are destroyed.
+ * peer has acknowledged the last bytes. At that time the connection's objects may be destroyed
+ * already.
  */
 static void wait_for_fds(int expected)
 {

@@ -39,8 +39,8 @@ enum { UW_WC_RECV = 128, UW_WC_RECV_RDMA_WITH_IMM = 129 };
 enum { UW_WC_WITH_IMM = 2, UW_WC_WITH_INV = 8 };
 enum { UW_QPS_RESET, UW_QPS_INIT, UW_QPS_RTR, UW_QPS_RTS, UW_QPS_SQD, UW_QPS_SQE, UW_QPS_ERR };
 /*
- * Numbers of libibverbs. UW_EVENT_NONE is not one: it reports that a connection has ended without
- * an error. (With libibverbs, only the connection manager reports that.)
+ * Numbers of libibverbs, except UW_EVENT_NONE: it reports that a connection has ended without an
+ * error. (With libibverbs, only the connection manager reports that.)
  */
 enum { UW_EVENT_NONE = -1, UW_EVENT_QP_FATAL = 1, UW_EVENT_COMM_EST = 4, UW_EVENT_SRQ_LIMIT = 15, UW_EVENT_LAST_WQE = 16 };
 /* Numbers of enum rdma_cm_event_type. */

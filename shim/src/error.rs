@@ -64,8 +64,8 @@ pub(crate) unsafe fn end<T, E: Display>(
     }
 }
 
-/// Returns the message of the last function of this thread that failed, or of the last event that
-/// was an error.
+/// Returns the message of this thread's last failed function, or of the last event that reported an
+/// error.
 #[unsafe(no_mangle)]
 extern "C" fn uw_error() -> *const c_char {
     LAST.with_borrow(|last| last.as_ptr())

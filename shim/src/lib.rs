@@ -1,6 +1,6 @@
 //! The verbs of uwarp with a small C ABI. A test uses it to show that a C library like libibverbs
-//! and librdmacm can be built on the engine: `c/uw.h` is the interface, and `c/program.c` the
-//! program that uses it. It is not a library to build on.
+//! and librdmacm can be built on the engine. `c/uw.h` is the interface, and `c/program.c` is the
+//! program that uses it. This crate is not a library for other programs.
 //!
 //! Objects are boxes whose address is the handle. The C program guarantees that it passes only
 //! handles from this library that were not destroyed.

@@ -10,7 +10,7 @@ use uwarp_verbs::{Access, AsyncEvent, Cq, Device, EndReason, EventObject, Memory
 
 use crate::error::{end, failed, handle, say};
 
-/// Kind of an event of a connection that ended without an error. libibverbs has no number for it.
+/// Kind of the event for a connection that ended without an error. libibverbs has no such kind.
 const EVENT_NONE: c_int = -1;
 const EVENT_QP_FATAL: c_int = 1;
 const EVENT_COMM_EST: c_int = 4;
@@ -47,7 +47,7 @@ extern "C" fn uw_get_async_event(device: &Device, out: &mut Event) -> c_int {
     };
     let kind = match event.event() {
         AsyncEvent::Established { .. } => EVENT_COMM_EST,
-        // The connection manager reports graceful ends, as on any RNIC.
+        // A graceful end is not an error. On any RNIC the connection manager reports it.
         AsyncEvent::Ended {
             reason: EndReason::LocalDisconnect | EndReason::PeerDisconnect,
             ..

@@ -6,14 +6,15 @@ use uwarp_verbs::{RemoteBuffer, SendWr, Sge};
 /// An atomic operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Atomic {
-    /// Masked FetchAdd. A 1 in `mask` marks the most significant bit of a field; it does not carry.
+    /// Masked FetchAdd. A 1 in `mask` marks the most significant bit of a field; no carry leaves a
+    /// field.
     Add { add: u64, mask: u64 },
     /// Masked CmpSwap. `compare` and `swap` each hold an operand and its mask.
     Swap { compare: [u64; 2], swap: [u64; 2] },
 }
 
 impl Atomic {
-    /// Draws an operation for a word that holds `word`, so that comparisons both succeed and fail.
+    /// Draws an operation for a word that holds `word`. Some comparisons succeed and some fail.
     pub(crate) fn draw(random: &mut Rng, word: u64) -> Self {
         let masks = [u64::MAX, u64::MAX, random.u64(..), 0];
         let mut mask = || masks[random.usize(0..masks.len())];

@@ -9,7 +9,7 @@ use uwarp_verbs::llp::smol::Clock;
 /// Virtual time of one run. It begins at 0.
 pub(crate) struct VirtualClock {
     /// Real time at creation, because an `Instant` cannot be constructed. The run depends only on
-    /// differences from it.
+    /// differences from `start`.
     start: Instant,
     nanos: AtomicU64,
 }

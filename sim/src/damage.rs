@@ -43,7 +43,7 @@ impl Damage {
     ];
 
     /// Applies a random kind of damage to `bytes`, which must not be empty. The result always
-    /// differs from before. Returns the kind.
+    /// differs from the original. Returns the kind.
     pub(crate) fn any(random: &mut Rng, bytes: &mut [u8]) -> Damage {
         let damage = Damage::ALL[random.usize(0..Damage::ALL.len())];
         let before = bytes.to_vec();
@@ -136,7 +136,8 @@ pub(crate) fn seen(random: &mut Rng, bytes: &mut Vec<u8>) {
 }
 
 /// Change that a middlebox makes to one direction of a connection: it removes or inserts bytes at
-/// one place. It renumbers all later segments, so that TCP does not detect the change.
+/// one place. The middlebox also renumbers all later segments, so that TCP does not detect the
+/// change.
 #[derive(Clone, Debug)]
 pub(crate) struct Rewrite {
     at: u32,
@@ -203,7 +204,7 @@ impl Rewrite {
         packet::renumber(packet, Some(sequence), None);
     }
 
-    /// Adjusts a segment of the other direction, which acknowledges this one.
+    /// Adjusts the acknowledgement number of a segment of the other direction.
     pub(crate) fn acknowledgement(&self, packet: &mut [u8]) {
         let Some(number) = packet::acknowledges(packet) else {
             return;
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_a_middlebox_changes_is_the_same_however_it_is_cut() {
-        // The first byte of the segment has sequence number u32::MAX, so the third has 1.
+        // The first byte of the segment has sequence number u32::MAX, so the third byte has 1.
         let goes = Rewrite {
             at: 1,
             removed: 3,

@@ -87,7 +87,7 @@ impl std::fmt::Debug for Op {
 }
 
 impl Op {
-    /// Returns the opcodes that its completion may have.
+    /// Returns the opcodes that the completion of this operation may have.
     fn opcodes(&self) -> &'static [WcOpcode] {
         match self {
             Op::Send | Op::Immediate => &[WcOpcode::Send],
@@ -104,7 +104,7 @@ impl Op {
         }
     }
 
-    /// Returns true if it completes only after a response from the peer.
+    /// Returns true if this operation completes only after a response from the peer.
     fn is_answered(&self) -> bool {
         matches!(
             self,
@@ -119,7 +119,7 @@ pub(crate) struct Sent {
     pub(crate) wr_id: u64,
     pub(crate) signaled: bool,
     pub(crate) op: Op,
-    /// Number of Writes that this end posted before it.
+    /// Number of Writes that this end posted before this request.
     pub(crate) writes: usize,
 }
 
@@ -131,13 +131,13 @@ pub(crate) struct Message {
     pub(crate) immediate: Option<[u8; 8]>,
     pub(crate) solicited: bool,
     pub(crate) invalidates: Option<(u32, usize)>,
-    /// True if the receiver must refuse it.
+    /// True if the receiver must refuse this message.
     pub(crate) refused: bool,
-    /// Index of a loaned region that the peer returns with this message. The receiver has to
-    /// invalidate it.
+    /// Index of a loaned region that the sender returns with this message. The receiver has to
+    /// invalidate the region.
     pub(crate) returns: Option<usize>,
-    /// Number of Writes that the sender posted before it. They are placed once the message is
-    /// delivered.
+    /// Number of Writes that the sender posted before this message. These Writes are placed once
+    /// the message is delivered.
     pub(crate) writes: usize,
 }
 
@@ -207,7 +207,8 @@ pub(crate) struct Posted {
 /// One end of a connection.
 pub(crate) struct End {
     pub(crate) host: usize,
-    /// Index of its protection domain, as in [`Resources::domain`](crate::host::Resources::domain).
+    /// Index of this end's protection domain, as in
+    /// [`Resources::domain`](crate::host::Resources::domain).
     pub(crate) domain: usize,
     pub(crate) qp: Option<Qp>,
     pub(crate) qp_num: u32,
@@ -218,7 +219,7 @@ pub(crate) struct End {
     pub(crate) expected: VecDeque<Message>,
     /// Offset and length of each of this end's Writes in the peer's target, in posting order.
     pub(crate) writes: Vec<(usize, usize)>,
-    /// Number of those Writes that are known to be placed.
+    /// Number of `writes` that are known to be placed.
     pub(crate) placed: usize,
     pub(crate) operations: u32,
     /// Values of the peer's word: the initial one, then the one after each atomic of this end.
@@ -230,15 +231,15 @@ pub(crate) struct End {
     /// True after a request of the send queue has failed. Later requests that need a response must
     /// fail too.
     pub(crate) failed: bool,
-    /// Number of `Ended` events for its connection.
+    /// Number of `Ended` events for this end's connection.
     pub(crate) end_events: u32,
     /// True if the last `Ended` event reported a graceful end.
     pub(crate) last_end_orderly: bool,
     /// True after the program has posted its first request.
     pub(crate) has_posted: bool,
-    /// Pause of its program between two turns, in microseconds.
+    /// Pause of the program between two turns, in microseconds.
     pub(crate) pause: u64,
-    /// True once its program may post: after `Established` at the initiator, after the accept at
+    /// True once the program may post: after `Established` at the initiator, after the accept at
     /// the responder.
     pub(crate) open: bool,
 }
@@ -310,7 +311,7 @@ impl End {
             }
             return Ok(effect);
         }
-        // A Send or Write completes once TCP has taken it, even after a Read without a response.
+        // A Send or Write may succeed here: it completes once TCP has accepted it.
         if self.failed && sent.op.is_answered() {
             return Err(format!("{sent:?} succeeds after a request that failed"));
         }
@@ -376,7 +377,7 @@ impl End {
     }
 
     /// If this message returns a loaned region, checks that the peer's Writes to the region are
-    /// placed. The region is then invalid, or has to be invalidated by the program.
+    /// placed. Then the message has invalidated the region, or the program has to invalidate it.
     pub(crate) fn take_returned(&mut self, message: &Message) -> Result<(), String> {
         let ended = message.invalidates.map(|(_, index)| index);
         let Some(index) = ended.or(message.returns) else {
@@ -395,7 +396,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns true if its program has nothing left to do and all its operations have completed.
+    /// Returns true if the program of this end has nothing left to do and all its operations have
+    /// completed.
     pub(crate) fn is_done(&self) -> bool {
         self.operations == 0
             && self.expected.is_empty()

@@ -40,8 +40,8 @@ pub(crate) struct Resources {
     cq: Cq,
     /// Channel for the events of the CQ.
     cq_channel: CompletionChannel,
-    /// If the CQ is armed: the kind of completion that raises an event, and whether one was polled
-    /// since.
+    /// If the CQ is armed: the kind of completion that raises an event, and whether such a
+    /// completion was polled since then.
     armed: Option<(Notify, bool)>,
     pub(crate) channel: EventChannel,
     pub(crate) listener: Listener,
@@ -98,7 +98,8 @@ impl Resources {
                 Notify::Solicited
             };
             // Arming also receives pending data, and the resulting completions raise an event. If
-            // completions were in the queue before, it returns true, and no event is checked.
+            // completions were in the queue before, `req_notify` returns true, and no event is
+            // checked.
             if !self.cq.req_notify(notify) {
                 self.armed = Some((notify, false));
             }
@@ -126,7 +127,8 @@ pub(crate) fn address(host: usize, ipv6: bool) -> SocketAddr {
 }
 
 fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
-    // TCP backs off to a minute, and one FIN on a bad link can need several retransmissions.
+    // The retransmission timeout of TCP grows to a minute, and one FIN on a bad link can need
+    // several retransmissions.
     let long = Duration::from_secs(900);
     let revision = if plan.revision_1 {
         Revision::One
@@ -165,9 +167,9 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
         .keepalive(Some(Keepalive {
             idle: Duration::from_secs(60),
             interval: Duration::from_secs(20),
-            // TCP waits a minute before its seventh retransmission, and gives up after all of
-            // these. A link that loses a tenth of its packets can lose three responses in a row,
-            // but not ten.
+            // TCP gives up after the time of all probes, and waits a minute before its seventh
+            // retransmission. A link that loses a tenth of its packets can lose three responses in
+            // a row, but not ten.
             probes: 30,
         }))
         .progress(Progress::Manual)

@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Fast,
 }
 
-/// Life cycle of a loaned STag, or `Own`.
+/// Stage in the life of a loaned STag. `Own` is for an STag that is not loaned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// Not valid yet; a work request or a call makes it valid.
@@ -45,7 +45,7 @@ enum By {
     Fast(FastRegion),
 }
 
-/// A buffer, one part of which has the STag. The rest must stay untouched.
+/// A buffer with a part that has the STag. The rest of the buffer must stay untouched.
 pub(crate) struct LentRegion {
     /// Declared before the memory, so that a window is dropped before its region.
     by: By,

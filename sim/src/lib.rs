@@ -1,12 +1,12 @@
 //! Deterministic simulator of software RNICs.
 //!
-//! A run consists of complete devices of `uwarp-verbs` that it drives itself
+//! A run drives complete devices of `uwarp-verbs` itself
 //! ([`Progress::Manual`](uwarp_verbs::Progress::Manual)). TCP is smoltcp, and a switch in memory
 //! connects the devices. The switch loses, duplicates, delays and damages packets. There are no
 //! threads, and time is virtual.
 //!
-//! One seed determines everything. A failed run is replayed byte by byte with its seed, and can log
-//! each step.
+//! One seed determines everything. A failed run can be replayed exactly with its seed, and each of
+//! its steps can be logged.
 //!
 //! `docs/testing.md` describes a run and its checks.
 

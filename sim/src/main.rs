@@ -81,8 +81,8 @@ fn main() -> ExitCode {
         args.from,
         begin.elapsed()
     );
-    // The exit code is the number of failures, at most 255. A parent process adds up those of its
-    // children.
+    // The exit code is the number of failures, at most 255. A parent process adds up the exit codes
+    // of its children.
     ExitCode::from(u8::try_from(failed).unwrap_or(u8::MAX))
 }
 
@@ -107,8 +107,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Runs the seeds one after the other. Returns the number of failures and the tally of the other
-/// runs.
+/// Runs the seeds one after the other. Returns the number of failures and the tally of the runs
+/// that passed.
 fn play_many(args: &Args, options: Options) -> (u64, Tally) {
     let (mut failed, mut all) = (0, Tally::default());
     for seed in args.from..args.from + args.seeds {
@@ -126,7 +126,7 @@ fn play_many(args: &Args, options: Options) -> (u64, Tally) {
 }
 
 /// Divides the seeds among several processes, because each process counts its own descriptors.
-/// Returns the number of failures and the tally of the other runs.
+/// Returns the number of failures and the tally of the runs that passed.
 fn by_processes(args: &Args) -> (u64, Tally) {
     let Ok(this) = std::env::current_exe() else {
         return (1, Tally::default());

@@ -177,7 +177,7 @@ impl Tracked {
         let found = self.read(0, self.len());
         let pieces = found.chunks(PIECE).zip(self.expected.chunks(PIECE));
         for (number, (piece, expected)) in pieces.enumerate() {
-            // Bytes that are as expected pass, whatever their state.
+            // Bytes that equal the expected ones pass in every state.
             if piece != expected {
                 self.check_piece(whose, number * PIECE, piece)?;
             }
@@ -207,7 +207,7 @@ impl Tracked {
 /// Number of bytes compared at once.
 const PIECE: usize = 256;
 
-/// Draws an address for memory of `len` bytes, which peers and SGEs use. At least 64 addresses
+/// Draws the address that peers and SGEs use for memory of `len` bytes. At least 64 addresses
 /// follow the memory, so that an access slightly past the end does not wrap.
 pub(crate) fn base(random: &mut fastrand::Rng, len: usize) -> u64 {
     let most = u64::MAX - len as u64 - 64;
@@ -245,7 +245,7 @@ mod tests {
     fn memory_is_as_the_model_has_it() {
         for len in [1, 100, PIECE, 2 * PIECE + 7] {
             let (tracked, [_, perhaps, _]) = parts(len);
-            // None, half and all of the possible bytes have been placed.
+            // The memory passes with none, half and all of the possible bytes placed.
             tracked.check("a").unwrap();
             let content = tracked.expected(perhaps, len).to_vec();
             for come in [len / 2, len] {

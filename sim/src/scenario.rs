@@ -7,7 +7,7 @@ use fastrand::Rng;
 use crate::switch::Faults;
 use crate::wrong::Wrong;
 
-/// Choices that are made before the run. The others are drawn during the run.
+/// Choices that are made before the run. Other choices are drawn during the run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     /// True if nothing in this run may end a connection.
@@ -72,7 +72,7 @@ pub(crate) struct ConnectionPlan {
     pub(crate) greedy: bool,
     /// Number of operations of each end in each round.
     pub(crate) operations: [u32; 2],
-    /// Number of times that it is connected.
+    /// Number of times that the connection is set up.
     pub(crate) rounds: u32,
     /// Maximum payload in bytes.
     pub(crate) longest: usize,
@@ -88,7 +88,7 @@ pub(crate) enum Mishap {
     Up {
         host: usize,
     },
-    /// The MTU of all paths falls to this value, if it is larger.
+    /// The MTU of all paths falls to this value, if it was larger.
     Mtu(usize),
     /// The host vanishes without sending another packet.
     Death {
@@ -145,7 +145,8 @@ impl Scenario {
             .map(|_| host(random, crc, faults.is_lossy()))
             .map(|plan| HostPlan { revision_1, ..plan })
             .collect();
-        // At most one host goes without the CRC, because MPA uses it if one side wants it.
+        // At most one host does not request the CRC, because MPA uses the CRC if either side
+        // requests it.
         let without = random.usize(0..2 * count);
         if let Some(host) = hosts.get_mut(without) {
             host.crc = false;

@@ -89,7 +89,7 @@ const FOUND: [Mutant; 75] = [
 /// Maximum number of runs in which a fault must be detected.
 const RUNS: u64 = 400;
 
-/// A single test, because the switch is global to the process.
+/// A single test, because the switch for faults is global to the process.
 #[cfg_attr(
     not(uwarp_mutants),
     ignore = "needs the sites of the faults: ./ci.sh mutants-smoke"

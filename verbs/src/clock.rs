@@ -14,7 +14,7 @@ pub enum TimeSource {
     #[default]
     System,
     /// A clock that the program advances, for simulation. Only with
-    /// [`Progress::Manual`](crate::Progress::Manual), because no thread can sleep by it.
+    /// [`Progress::Manual`](crate::Progress::Manual), because no thread can sleep by this clock.
     Given(Arc<dyn Clock>),
 }
 

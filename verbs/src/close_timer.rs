@@ -9,7 +9,8 @@ use crate::wait::after;
 /// months. With the default limit of 5 s this is 0.8 kB/s. A close with the 4 MiB that Linux lets
 /// TCP queue (`tcp_wmem`) then ends within an hour and a half.
 pub(crate) const LEAST: u64 = 4 * 1024;
-/// Number of checks of TCP's queue within one limit: the close ends at most an eighth too late.
+/// Number of checks of TCP's queue within one limit. The close ends at most an eighth of the limit
+/// too late.
 const LOOKS: u32 = 8;
 
 /// Ends a close in which the peer makes no progress.
@@ -75,8 +76,8 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(5);
 
     /// Checks whenever a check is due. `acknowledged` maps the elapsed time to the acknowledged
-    /// position. Returns the elapsed time at which the close was given up, or `None` if it went on
-    /// for two hours.
+    /// position. Returns the elapsed time at which the close was given up, or `None` if the close
+    /// continued for two hours.
     fn given_up_after(goal: u64, acknowledged: impl Fn(Duration) -> u64) -> Option<Duration> {
         let start = machine_now();
         let mut timer = CloseTimer::new(start, LIMIT);

@@ -32,10 +32,11 @@ pub(crate) struct CqShared {
     hits: AtomicU32,
     /// Decides whether polls wait briefly for the peer's reply.
     reply: ReplyWait,
-    /// Scratch space of sleeping threads, kept for the next sleep so that it does not allocate. One
-    /// per thread that ever slept at the same time. The lock guards nothing else.
+    /// Scratch space of sleeping threads, kept for the next sleep so that it does not allocate. The
+    /// list is as long as the largest number of threads that slept at the same time. The lock
+    /// guards nothing else.
     sleepers: Mutex<Vec<Sleeper>>,
-    /// Place among the CQs of the device, and number.
+    /// Place and number of this CQ in the device.
     _place: (Place, Number),
 }
 
@@ -99,7 +100,7 @@ impl CqShared {
             }
             let now = self.device.now();
             let stays = !self.inner.is_armed();
-            // Each reference is released after its turn.
+            // Each reference is released after the connection's turn.
             for qp in few.into_iter().flatten() {
                 qp.poll(now, stays);
             }
@@ -139,8 +140,8 @@ impl CqShared {
     }
 
     /// Waits briefly for bytes of the peer: the program has its completion and probably reads
-    /// memory next. Also ends if another thread receives some: the count then differs from
-    /// `unseen`.
+    /// memory next. The wait also ends if another thread receives bytes. The count then differs
+    /// from `unseen`.
     #[cold]
     fn await_reply(&self, unseen: u32) {
         let Driven::Each(qps) = self.members.driven() else {
@@ -225,8 +226,8 @@ pub enum DestroyCqError {
 ///
 /// A CQ never overflows if its depth is at least the sum of all queues that complete to it:
 /// `max_send_wr` and `max_recv_wr` of each QP, and `max_wr` of each SRQ that these QPs use. A queue
-/// takes no more requests than it has places, and a place is free when the completion has been
-/// polled. A destroyed queue counts until its completions have been polled.
+/// accepts no more requests than it has free places, and a place is free again when the completion
+/// has been polled. A destroyed queue counts until its completions have been polled.
 ///
 /// A completion that finds the CQ full is lost, and the CQ is then in error. One
 /// [`AsyncEvent::CqOverflow`] reports this. The CQ accepts no further completions, so that the
@@ -310,13 +311,13 @@ impl Cq {
     /// (`ibv_req_notify_cq`). Completions that are already in the queue send none.
     ///
     /// Returns true if completions are in the queue already: poll them, because they send no event.
-    /// Returns false if there were none: the next completion of this kind sends an event, so it is
-    /// safe to sleep. No completion is missed: each one comes either before the arming, and the
-    /// result is true, or after it and sends the event.
+    /// Returns false if there were none. It is then safe to sleep, because the next completion of
+    /// this kind sends an event. No completion is missed: one before the arming makes the result
+    /// true, and one after the arming sends the event.
     ///
     /// After the arming, the calling thread receives the data that has arrived for the connections
-    /// of this CQ, if there are at most four. The peer's Writes are then in memory, and completions
-    /// that this causes send the event.
+    /// of this CQ, if there are at most four. The peer's Writes are then in memory. A completion
+    /// that this step produces sends the event.
     pub fn req_notify(&self, notify: Notify) -> bool {
         if self.is_inherited() {
             return false;
@@ -335,8 +336,8 @@ impl Cq {
         missed
     }
 
-    /// Changes the depth of the queue (`ibv_resize_cq`). Its completions, their order and an arming
-    /// stay. Completions that arrive meanwhile are not lost.
+    /// Changes the depth of the queue (`ibv_resize_cq`). The queue keeps its completions, their
+    /// order and an arming. Completions that arrive meanwhile are not lost.
     ///
     /// # Errors
     /// [`ResizeCqError`]: the CQ holds more completions, the device does not allow the depth, or
@@ -348,14 +349,14 @@ impl Cq {
     }
 
     /// Returns true if the CQ has lost a completion because it was full (`IBV_EVENT_CQ_ERR`). It
-    /// takes no more then; see [`Cq`].
+    /// then accepts no more completions; see [`Cq`].
     #[must_use]
     pub fn has_overflowed(&self) -> bool {
         !self.is_inherited() && self.shared.inner.has_overflowed()
     }
 
-    /// Number of the CQ, unique on its device, as events carry it (comparable to the `handle` of
-    /// `ibv_cq`).
+    /// Number of the CQ, unique in its device. Events carry this number. It corresponds to `handle`
+    /// of `ibv_cq`.
     #[must_use]
     pub fn cq_num(&self) -> u32 {
         self.shared.inner.num()
@@ -400,9 +401,9 @@ impl Cq {
         }
     }
 
-    /// Waits for a completion and takes it. `None` if `timeout` passed first (`Some(ZERO)` polls
-    /// once, `None` waits without limit). The calling thread drives the connections of this CQ
-    /// while it waits.
+    /// Waits for a completion and takes it. Returns `None` if `timeout` passed first. A timeout of
+    /// `Some(ZERO)` polls once, and `None` waits without limit. The calling thread drives the
+    /// connections of this CQ while it waits.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Completion> {
         let mut one = [Completion::default()];
@@ -431,7 +432,8 @@ impl Cq {
     /// completions taken.
     fn sleep(&self, out: &mut [Completion], deadline: Option<Instant>) -> usize {
         let Ok(guard) = self.shared.inner.wait_guard() else {
-            // No descriptor is left: the background drives, and this thread checks again soon.
+            // The process has no descriptor left. The background drives the connections, and this
+            // thread checks again soon.
             std::thread::sleep(Duration::from_millis(1));
             return 0;
         };
@@ -457,12 +459,12 @@ impl Cq {
             }
             Driven::Groups(groups) => fds.extend(groups.iter().map(|group| group.wait_begins())),
         }
-        // The turns of `wait_begins`, or another thread, may have completed something.
+        // Another thread, or a connection's turn in `wait_begins`, may have completed something.
         let mut taken = self.shared.inner.poll(out);
         let woken = taken > 0 || {
-            // SAFETY: the first descriptor belongs to `guard`. The others stay open from
-            // `wait_begins` to `wait_ends`, even if their connections end, or belong to the groups
-            // in `driven`.
+            // SAFETY: the first descriptor belongs to `guard`. The others belong to the groups in
+            // `driven`, or to connections. A connection keeps its descriptor open from
+            // `wait_begins` to `wait_ends`, even if the connection ends.
             #[expect(unsafe_code, reason = "see the safety comment")]
             unsafe {
                 sleep_on(fds, set, until)
@@ -473,7 +475,7 @@ impl Cq {
             taken += self.shared.inner.poll(&mut out[taken..]);
         }
         fds.clear();
-        // The guard is dropped first, so that completions of this thread's own turns do not wake
+        // The guard is dropped first, so that completions in this thread's own turns do not wake
         // its next sleep.
         drop(guard);
         for qp in waiting.drain(..) {
@@ -538,7 +540,7 @@ mod tests {
         cq.destroy(None).unwrap();
     }
 
-    /// A dropped QP keeps the memory of its CQs until the peer has closed, too.
+    /// A dropped QP also keeps the memory of its CQs until the peer has closed.
     #[test]
     fn a_channel_is_free_when_its_cqs_are_destroyed_although_a_connection_is_still_being_closed() {
         let limit = Some(Duration::from_secs(20));

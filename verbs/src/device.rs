@@ -124,7 +124,8 @@ pub struct Device {
     inner: Arc<DeviceInner>,
     /// Receives the events of objects that this handle creates.
     events: Arc<EventQueue>,
-    /// Present on a device with manual progress: keeps it drivable.
+    /// Set on a device with manual progress. The program can drive the device while this value
+    /// exists.
     _driver: Option<Arc<Driver>>,
 }
 
@@ -155,7 +156,7 @@ pub(crate) struct DeviceInner {
     other_events: Mutex<Vec<Weak<EventQueue>>>,
     pub(crate) background: Arc<Background>,
     pub(crate) ids: Arc<Ids>,
-    /// Connections that polls of other CQs drive.
+    /// Active connections whose own CQ no thread polls. Polls of other CQs drive them.
     pub(crate) orphans: OrphanPoller,
     /// Makes polls yield under lock contention.
     pub(crate) lock_yield: LockYield,
@@ -205,7 +206,7 @@ impl DeviceInner {
         self.events.push(event);
     }
 
-    /// Returns the numbers of existing QPs, CQs, SRQs and protection domains.
+    /// Returns how many objects of each kind exist: QPs, CQs, SRQs and protection domains.
     pub(crate) fn objects(&self) -> [u32; 4] {
         [&self.qps, &self.cqs, &self.srqs, &self.pds].map(Objects::live)
     }
@@ -496,8 +497,8 @@ impl Device {
         self.events.ack(object, count);
     }
 
-    /// Number of asynchronous events that were dropped because the program did not fetch them,
-    /// oldest first (RFC 5042 section 2.2.7). The device keeps 4,096.
+    /// Number of asynchronous events that were dropped because the program did not fetch them (RFC
+    /// 5042 section 2.2.7). The device keeps the newest 4,096.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.events.lost()
@@ -507,9 +508,9 @@ impl Device {
     /// of UCX). Each connection or listener with a ready descriptor or an expired timer gets a
     /// turn.
     ///
-    /// Returns when the next round is due, or `None` if no timer is running. A time that has
-    /// already come means that something was done and more may be pending: a program without other
-    /// work calls again at once. Calls on the device's objects may make a round due sooner;
+    /// Returns the time at which the next round is due, or `None` if no timer is running. If this
+    /// time has already passed, the round did something and more may be pending: a program without
+    /// other work calls again at once. Calls on the device's objects may make a round due sooner;
     /// [`progress_fd`](Self::progress_fd) is readable then. Closing connections need rounds, too:
     /// those that have not ended are reset when the last handle to the device is dropped.
     ///

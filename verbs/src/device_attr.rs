@@ -94,7 +94,8 @@ pub struct DeviceAttr {
     pub atomic_cap: AtomicCap,
     /// Maximum number of partition keys (P_Keys): 0, because iWARP has none.
     pub max_pkeys: u16,
-    /// Delay of an acknowledgement, as the exponent of 4.096 us: 0, because TCP acknowledges.
+    /// Delay of an acknowledgement: 4.096 us times 2 to this power. It is 0, because TCP
+    /// acknowledges.
     pub local_ca_ack_delay: u8,
     /// Number of ports: 1.
     pub phys_port_cnt: u8,
@@ -262,8 +263,8 @@ impl Device {
     /// Returns an entry of the port's GID table (`ibv_query_gid`).
     ///
     /// Entry 0 holds the MAC address in its first 6 bytes, followed by zeros. Drivers of iWARP
-    /// devices on Linux have no other entry. The entries after it are the current addresses of the
-    /// network, IPv4 mapped to IPv6, for programs that look an address up.
+    /// devices on Linux have no other entry. The further entries are the current addresses of the
+    /// network, for programs that look an address up. IPv4 addresses are mapped to IPv6.
     ///
     /// # Errors
     /// [`QueryError::NoGid`] past the end of the table.

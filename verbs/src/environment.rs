@@ -1,8 +1,8 @@
 //! Environment variables that uwarp reads (`UWARP_...`), to report misspelled ones.
 //!
-//! This module reads only the names of the variables. The command reads its own through its
-//! options. The drop-in library reads all that concern a device. `UWARP_TRACE` is read where the
-//! trace is written. All accept the words of [`flag`] for a switch.
+//! This module reads only the names of the variables. The command reads its own variables through
+//! its options. The drop-in library reads all variables that concern a device. `UWARP_TRACE` is
+//! read where the trace is written. All of them accept the words of [`flag`] for a switch.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -33,7 +33,7 @@ pub const VARIABLES: &[&str] = &[
 /// Values of a variable that turns something on or off.
 pub const FLAG_VALUES: &str = "1 or 0 (also on or off, yes or no, true or false)";
 
-/// Returns the meaning of a switch's value, or `None` for any other value.
+/// Returns true if `value` means on, and false if it means off. Returns `None` for any other value.
 #[must_use]
 pub fn flag(value: &str) -> Option<bool> {
     let is_one_of = |words: [&str; 4]| words.iter().any(|word| value.eq_ignore_ascii_case(word));

@@ -157,8 +157,8 @@ impl EventQueue {
         }
     }
 
-    /// Acknowledges `count` events of an object. Only the total counts: an excess of
-    /// acknowledgements makes up for missing ones later.
+    /// Acknowledges `count` events of an object. Only the total counts: surplus acknowledgements
+    /// make up for ones that are missing later.
     pub(crate) fn ack(&self, object: EventObject, count: u64) {
         if !self.fork_guard.is_here() {
             return;
@@ -253,7 +253,8 @@ impl EventQueue {
 /// An asynchronous event that was taken with [`Device::get_event`](crate::Device::get_event).
 ///
 /// Dropping it acknowledges it (`ibv_ack_async_event`). Destroying the event's object
-/// ([`Qp::destroy`](crate::Qp::destroy)) waits for that, so that no event outlives its object.
+/// ([`Qp::destroy`](crate::Qp::destroy)) waits for the acknowledgement, so that no event outlives
+/// its object.
 #[must_use = "dropping the event acknowledges it"]
 pub struct UnackedEvent {
     queue: Arc<EventQueue>,

@@ -23,7 +23,7 @@ pub fn inc_rkey(rkey: u32) -> u32 {
 /// * by dropping the window,
 /// * type 1: by another bind, which may have 0 bytes,
 /// * type 2: by [`SendWr::local_invalidate`](crate::SendWr::local_invalidate), by the peer's Send
-///   with Invalidate, or with the QP.
+///   with Invalidate, or by the end of the QP's stream.
 ///
 /// A region cannot be deregistered while windows are bound to it.
 ///

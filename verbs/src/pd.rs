@@ -125,8 +125,8 @@ impl Pd {
     /// `ib_alloc_mr`). None of it is registered yet.
     ///
     /// # Errors
-    /// [`RegisterError::TooMany`]: it counts as a region. [`RegisterError::Empty`] if it has no
-    /// bytes.
+    /// [`RegisterError::TooMany`]: the memory counts as a region. [`RegisterError::Empty`] if the
+    /// memory has no bytes.
     pub fn alloc_fast_region(
         &self,
         memory: impl Into<Arc<Buffer>>,

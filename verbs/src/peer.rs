@@ -68,8 +68,8 @@ pub(crate) fn check_private_data(
 }
 
 /// Returns the IRD to advertise to the peer. siw rounds its ORD up to a power of two and keeps that
-/// many Reads outstanding. So siw gets a power of two: the smallest one not below `ird`, or if that
-/// exceeds `limit`, the largest one within both.
+/// many Reads outstanding. So siw gets a power of two: the smallest one that is at least `ird`. If
+/// that exceeds `limit`, siw gets the largest one that exceeds neither `ird` nor `limit`.
 pub(crate) fn ird(peer: Peer, ird: u16, limit: u16) -> u16 {
     if peer != Peer::Siw || ird == NO_AUTO || ird == 0 {
         return ird;

@@ -10,7 +10,7 @@ use crate::clock::TimeSource;
 use crate::setters::setters;
 
 /// Time that siw may take after its MPA Reply until it notices arriving data. An FPDU that arrives
-/// earlier stays unread until another one follows. Measured: with a delay of 200 ms none of 25
+/// earlier stays unread until another FPDU follows. Measured: with a delay of 200 ms none of 25
 /// connections stalled, and without a delay every third did.
 pub(crate) const SIW_FIRST_FPDU_DELAY: Duration = Duration::from_millis(200);
 
@@ -22,17 +22,17 @@ pub struct Settings {
     /// section 7.1.1). Default: on, as RFC 5044 section 4.4 demands. Switch it off only if the path
     /// is known to be protected equally well (5044-1.2-02, 5044-4.4-02).
     pub crc: bool,
-    /// Asks the peer to insert Markers into what it sends. This side inserts Markers whenever the
-    /// peer asks for them, regardless of this setting. Default: off.
+    /// Asks the peer to insert Markers into the FPDUs that it sends. This side inserts Markers
+    /// whenever the peer asks for them, regardless of this setting. Default: off.
     pub markers: bool,
     /// Number of TCP segments that a sent FPDU may span. With more than one, large messages become
-    /// fewer and longer FPDUs. This is cheaper if a lower layer cuts the segments: the kernel or
-    /// network card below a `tap` or `raw` device with offload, or the kernel's TCP over an
-    /// Ethernet.
+    /// fewer and longer FPDUs. Long FPDUs are cheaper if a lower layer cuts the segments: the
+    /// kernel or network card below a `tap` or `raw` device with offload, or the kernel's TCP over
+    /// an Ethernet.
     ///
-    /// More than one gives up FPDU alignment. A ULPDU is longer than RFC 5044 section 4.5 allows
-    /// (5044-4.5-01, 5044-4.5-02, 5044-5.1-01, and so 5041-5.2-02), and a segment may begin within
-    /// an FPDU (5044-5.1-03). No RFC promises that a peer accepts this: uwarp does, but some
+    /// A value above one gives up FPDU alignment. A ULPDU may be longer than RFC 5044 section 4.5
+    /// allows (5044-4.5-01, 5044-4.5-02, 5044-5.1-01, and so 5041-5.2-02), and a segment may begin
+    /// within an FPDU (5044-5.1-03). No RFC promises that a peer accepts this: uwarp does, but some
     /// adapters end the connection (docs/links.md). At a uwarp peer, [`Timeouts::stalled`] then
     /// limits the time for an FPDU of up to 64 KiB. After a loss, more data must arrive before the
     /// peer can place any.
@@ -51,7 +51,8 @@ pub struct Settings {
     ///
     /// Without this setting a copy is checksummed and sent, so every FPDU is valid whatever the
     /// program does. Read Responses and FPDUs with Markers are always copied. Connections without a
-    /// CRC never copy: a payload that changes meanwhile arrives torn, but valid. Default: off.
+    /// CRC never copy: a payload that changes meanwhile arrives torn, but in a valid FPDU. Default:
+    /// off.
     pub send_in_place: bool,
     /// MPA revision of an initiator's first Request. Default: 2 (RFC 6581).
     pub revision: Revision,
@@ -66,7 +67,7 @@ pub struct Settings {
     pub rtr: RtrKinds,
     /// Kind of the peers, which selects the departures from the RFCs that this side expects. With
     /// [`Peer::Siw`], Terminate Messages are read in siw's layout, IRD is stated as a power of two,
-    /// private data that siw cannot take is refused, and the first FPDU is delayed
+    /// private data that siw cannot accept is refused, and the first FPDU is delayed
     /// ([`first_fpdu_delay`](Self::first_fpdu_delay)). Bytes on the wire follow the RFCs in any
     /// case. Default: [`Peer::Rfc`].
     pub peer: Peer,
@@ -74,12 +75,12 @@ pub struct Settings {
     /// miss an early FPDU, such as Linux siw. Default: 200 ms with [`Peer::Siw`](Self::peer),
     /// otherwise none.
     pub first_fpdu_delay: Option<Duration>,
-    /// Initiator: sends one RDMA Write of zero length if no byte of an FPDU has come from the peer
-    /// for this long after the first sent FPDU. It wakes a responder that overlooked the first
+    /// Initiator: sends one RDMA Write of zero length if no byte of an FPDU has arrived from the
+    /// peer for this long after the first sent FPDU. It wakes a responder that overlooked the first
     /// FPDU, as Linux siw sometimes does; other peers ignore it. It is not sent if the first FPDU
     /// was delayed by [`first_fpdu_delay`](Self::first_fpdu_delay), or while other data is waiting
-    /// to be sent. `None`: never. Default: 200 ms. After a delay of this length, siw overlooked the
-    /// first FPDU on none of 25 connections.
+    /// to be sent. `None`: never. Default: 200 ms. A first FPDU sent 200 ms after siw's Reply was
+    /// overlooked on none of 25 connections.
     pub wake_up: Option<Duration>,
     /// Responder: sends once [`first_fpdu_delay`](Self::first_fpdu_delay) has passed after its MPA
     /// Reply, without waiting for the initiator's first FPDU. RFC 5044 section 7.1.2 makes a
@@ -100,8 +101,8 @@ pub struct Settings {
     ///
     /// The event goes to the send CQ of the QP, if all of these hold:
     /// * The CQ has a channel and is armed for any completion.
-    /// * The QP has posted a request before, and none is outstanding. If one is outstanding, the
-    ///   event is raised when none is left, unless a completion raises one first.
+    /// * The QP has posted a request before, and none is outstanding. If a request is outstanding,
+    ///   the event is raised when none is left, unless a completion raises an event first.
     /// * If the CQ is the receive CQ too, no receive is posted.
     ///
     /// On other transports a Send completes when the peer has acknowledged it. The peer's Write
@@ -200,15 +201,15 @@ pub enum OnNoReceive {
     /// with `Terminate`. The cause then reports how long the message was held.
     ///
     /// Sending continues, but nothing is received meanwhile: Read Responses and Terminate Messages
-    /// wait after the message. A reset is noticed at once. A FIN is checked for four times a
-    /// second, but not seen if TCP's full window keeps it out. After a FIN the message waits for at
-    /// most [`Timeouts::hold_after_close`]. A waiting connection holds a receive buffer of at most
-    /// 1 MiB, which counts as receive memory ([`Limits::max_receive_memory`]).
+    /// that arrive after the message wait as well. A reset is noticed at once. A FIN is checked for
+    /// four times a second, but a full TCP window may keep it out. After a FIN the message waits
+    /// for at most [`Timeouts::hold_after_close`]. A waiting connection holds a receive buffer of
+    /// at most 1 MiB, which counts as receive memory ([`Limits::max_receive_memory`]).
     ///
-    /// The time has no other bound: a peer whose message waits here does not count as stalled
-    /// ([`Timeouts::stalled`]), unless it does not take what this side sends. But a peer that has
-    /// more to send than TCP can buffer may give up by its own limits, which for uwarp is its
-    /// `Timeouts::stalled`.
+    /// No other limit applies. A peer whose message waits here counts as stalled
+    /// ([`Timeouts::stalled`]) only if it does not read what this side sends. But a peer that has
+    /// more to send than TCP can buffer may give up by its own limits. For a uwarp peer that limit
+    /// is its `Timeouts::stalled`.
     Hold(Duration),
 }
 
@@ -238,8 +239,8 @@ pub struct Limits {
     /// Maximum number of bytes of inline data in one work request. Default: 512.
     pub max_inline_data: u32,
     /// Maximum number of entries in one CQ. A CQ that several QPs share needs room for all their
-    /// queues, and for the receives that they take from SRQs. A QP that loses a completion ends
-    /// ([`Cq`](crate::Cq)). Default: 4,194,304.
+    /// queues, and for the receives that they take from SRQs. A QP ends if the CQ has no room for
+    /// one of its completions ([`Cq`](crate::Cq)). Default: 4,194,304.
     pub max_cqe: u32,
     /// Maximum number of RDMA Reads and atomic operations that a peer may have outstanding on one
     /// connection. Default: 128.
@@ -375,8 +376,8 @@ pub struct Timeouts {
     pub first_fpdu: Option<Duration>,
     /// After a graceful close or a Terminate: time without progress until the connection is given
     /// up. Progress is work that completes, and bytes that the peer's TCP acknowledges: at least 4
-    /// KiB, or all that is left. Once the peer has everything, this is the time for its own close.
-    /// If data is lost, the connection ends with
+    /// KiB, or all that is left. Once the peer has acknowledged everything, the same time limits
+    /// the wait for the peer's own close. If data is lost, the connection ends with
     /// [`EndReason::CloseTimedOut`](crate::EndReason::CloseTimedOut). Responses to the peer's Reads
     /// and atomics belong to the close if the requests had arrived when it began. Responses to
     /// later requests are sent, too, but do not extend the time. Default: 5 s.

@@ -13,8 +13,8 @@ use crate::qp::inner::Addrs;
 
 const VARIABLE: &str = "UWARP_TRACE";
 
-/// Returns true if the environment asks for the record of connections that end in error. The
-/// variable is read once per process, and an unknown value is reported then.
+/// Returns true if the environment requests a trace of connections that end in error. The variable
+/// is read once per process, and an unknown value is reported then.
 pub(crate) fn errors_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
     *WANTED.get_or_init(|| {
@@ -30,7 +30,7 @@ pub(crate) fn errors_wanted() -> bool {
     })
 }
 
-/// Returns whether `errors` is in the list, and the first unknown word.
+/// Parses a list of words. Returns true if it contains `errors`, and the first unknown word.
 fn read(value: &str) -> (bool, Option<&str>) {
     let words = || {
         let words = value.split(',').map(str::trim);
@@ -40,8 +40,8 @@ fn read(value: &str) -> (bool, Option<&str>) {
     (wanted, words().find(|word| *word != "errors"))
 }
 
-/// Describes how a connection ended in error, and lists its last frames. Returns `None` if it has
-/// not ended or ended gracefully.
+/// Describes how a connection ended in error, and lists its last frames. Returns `None` if the
+/// connection is open or ended gracefully.
 pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
     let reason = conn.end.as_ref().filter(|reason| !reason.is_orderly())?;
     let cause = reason.cause();
@@ -65,10 +65,10 @@ pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
     Some(text)
 }
 
-/// Number of bytes that a writable pipe takes without blocking.
+/// Number of bytes that a writable pipe accepts without blocking.
 const AT_ONCE: usize = 4096;
 
-/// Writes as much as standard error takes without blocking. Returns the rest, which is to be
+/// Writes as much as standard error accepts without blocking. Returns the rest, which is to be
 /// written by [`say`] when no lock is held.
 pub(crate) fn say_at_once(text: String) -> Option<String> {
     write_at_once(std::io::stderr(), text)

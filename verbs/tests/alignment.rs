@@ -136,11 +136,11 @@ impl Recorded {
     }
 }
 
-/// Returns begin and end of each FPDU in Full Operation, with or without Markers.
+/// Returns the begin and the end of each FPDU in Full Operation, with or without Markers.
 fn fpdus(stream: &[u8], markers: bool) -> Vec<(usize, usize)> {
-    // These functions convert an offset without Markers to one with them, for an end (`place`) and
-    // a begin (`at`). A Marker precedes every 508 bytes. If an FPDU begins there, the Marker comes
-    // first.
+    // These functions convert an offset in a stream without Markers to the offset with Markers:
+    // `place` for the end of an FPDU, `at` for its begin. A Marker precedes every 508 bytes. If an
+    // FPDU begins there, the Marker comes first.
     let place = |byte: usize| byte + if markers { 4 * byte.div_ceil(508) } else { 0 };
     let at = |byte: usize| byte + if markers { 4 * (byte / 508 + 1) } else { 0 };
     let (mut next, mut all) = (0, Vec::new());
@@ -250,7 +250,7 @@ fn with_fpdus_over_segments_these_are_full_and_a_peer_with_the_default_takes_the
         (1280, 506, false),
     ] {
         let ours = Settings::default().fpdu_segments(FpduSegments::new(segments).unwrap());
-        // The peer asks for the Markers that it receives, and sends aligned FPDUs.
+        // The peer requests the Markers that it receives, and sends aligned FPDUs.
         let theirs = Settings::default().markers(markers);
         let recorded = Recorded::with(mtu, false, [ours, theirs]);
         let (a, b) = (&recorded.a, &recorded.b);

@@ -198,7 +198,7 @@ impl Pair {
         }
     }
 
-    /// Checks a message that consumes a receive and is polled on both sides.
+    /// Checks a message that consumes a receive. The completions are polled on both sides.
     fn received(&self, what: &str, sink: &[Sge], send: &SendWr<'_>) {
         none_in(what, || {
             self.post_recv(&RecvWr::new(1, sink));

@@ -19,7 +19,8 @@ use uwarp_verbs::{
     Settings, Status,
 };
 
-/// Length in bytes that exceeds the peer's receive buffer, and that TCP takes at once on loopback.
+/// Length in bytes of a Write that exceeds the peer's receive buffer, but that TCP on loopback
+/// accepts at once.
 const LEN: usize = 1 << 20;
 /// Time after which a close without progress is given up.
 const SOON: Duration = Duration::from_millis(300);
@@ -45,7 +46,7 @@ fn written(close: Duration) -> (Side, TcpStream) {
     (a, stream)
 }
 
-/// Returns the payload of the FPDUs of a Write, without Markers and CRC. Panics if the last one is
+/// Returns the payload of the FPDUs of a Write, without Markers and CRC. Panics if the last FPDU is
 /// incomplete.
 fn payload(mut fpdus: &[u8]) -> Vec<u8> {
     let mut payload = Vec::new();
@@ -73,7 +74,7 @@ fn times_out_in_close(a: &Side) {
         reason.to_string().contains(&undelivered.to_string()),
         "{reason}"
     );
-    // The graceful close was reported first. A second event corrects it.
+    // The graceful close was reported first. A second event corrects that report.
     let first = a.ended_event().1;
     assert!(first.is_orderly(), "{first}");
     let second = a.ended_event().1;
@@ -101,7 +102,7 @@ fn a_slow_peer_gets_all_that_completed_before_the_close() {
     assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
 }
 
-/// Length in bytes that exceeds the socket buffers of both ends. FPDUs of the response are
+/// Length in bytes of a response that exceeds the socket buffers of both ends. Its FPDUs are
 /// therefore framed while the peer reads.
 const ANSWER: usize = 16 << 20;
 
@@ -284,7 +285,7 @@ fn a_slow_peer_gets_all_data_and_then_the_terminate_message() {
     assert!(matches!(reason, EndReason::LocalError { .. }), "{reason}");
 }
 
-/// Each message waits for a receive at the peer. Its sender has closed after sending all of them.
+/// Each message waits for a receive at the peer. The sender has closed after sending all messages.
 #[test]
 fn a_peer_that_holds_messages_and_posts_receives_slowly_gets_them_all() {
     for wire in Wire::BOTH {
@@ -329,7 +330,7 @@ fn a_close_in_which_the_peer_takes_nothing_is_not_reported_as_clean() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// The peer closes first, and then takes none of the data that is left.
+/// The peer closes first, and then reads none of the remaining data.
 #[test]
 fn nor_is_one_that_the_peer_began() {
     let (a, stream) = written(SOON);
@@ -347,7 +348,8 @@ fn nor_is_one_that_the_peer_cuts() {
     assert!(matches!(reason, EndReason::LlpLost { .. }), "{reason}");
 }
 
-/// A Read that waits for its response is lost as well, although this side has nothing left to send.
+/// A Read that waits for its response also counts as lost data, although this side has nothing left
+/// to send.
 #[test]
 fn nor_is_one_with_a_read_that_is_not_answered() {
     let device = Device::tcp_with(closing_in(SOON), None).unwrap();
@@ -375,8 +377,8 @@ fn nor_is_one_to_which_the_peer_answers_with_a_terminate() {
     a.send_cq.success(1);
     a.qp.disconnect();
     stream.read_to_end(&mut Vec::new()).unwrap();
-    // The header says: untagged, queue 2, MSN 1, MO 0. The error: no receive for the Send (RFC 5041
-    // section 7.1).
+    // Header: untagged, queue 2, MSN 1, MO 0. Error: no receive for the Send (RFC 5041 section
+    // 7.1).
     let header = [0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
     let terminate = [&[0, 22][..], &header, &[0x12, 0x02, 0, 0], &[0; 4]].concat();
     stream.write_all(&terminate).unwrap();
@@ -426,8 +428,8 @@ fn nor_is_one_in_which_this_side_sends_a_terminate() {
     assert_eq!(a.send_cq.next().status, Status::WrFlush);
 }
 
-/// The peer has received everything and only leaves its side open. It may still be reading, so it
-/// gets no reset.
+/// The peer has received everything, but leaves its side open. It may still be reading, so it gets
+/// no reset.
 #[test]
 fn a_peer_that_has_everything_and_does_not_close_is_left_alone() {
     let (a, mut stream) = written(SOON);

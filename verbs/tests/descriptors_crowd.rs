@@ -42,7 +42,7 @@ fn without_a_descriptor_for_a_set_each_poll_asks_all_connections() {
         );
     }
     serve(&pairs);
-    // A descriptor is free now. The next connection makes the library move all of them into an
+    // A descriptor is free now. The next connection makes the library move all connections into an
     // epoll set.
     add(&mut pairs);
     let (mine, theirs) = &pairs[6];

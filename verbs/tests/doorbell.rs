@@ -1,4 +1,4 @@
-//! The doorbell: requests that a polling program posts one after the other are sent together, and
+//! The doorbell: requests that a polling program posts one after another are sent together, and
 //! none of them stays unsent.
 
 mod common;
@@ -74,7 +74,7 @@ fn where_several_were_posted_the_last_time_the_first_one_waits_too() {
     send(&a, 3);
     assert_eq!(framed(&a), before);
     a.send_cq.success(3);
-    // The group before this post had a single request, so this one is sent at once.
+    // The batch before this post had a single request, so this request is sent at once.
     send(&a, 4);
     assert_eq!(framed(&a), before + 2);
     b.recv_cq.successes(0..5);
@@ -128,7 +128,7 @@ fn nothing_waits_for_a_poll_once_a_notification_is_asked_for() {
     send(&a, 0);
     send(&a, 1);
     assert_eq!(framed(&a), before + 1);
-    // This arms the other CQ, because the first one has a completion.
+    // Arms the receive CQ, because the send CQ has a completion.
     a.recv_cq.req_notify(Notify::Any);
     assert_eq!(framed(&a), before + 2);
     send(&a, 2);
@@ -153,8 +153,7 @@ fn what_waits_is_sent_before_the_connection_is_closed_or_its_qp_is_dropped() {
 #[test]
 fn what_waits_leaves_by_the_background_when_nobody_polls_any_more() {
     let mut setup = Setup::new(Wire::Kernel);
-    // This is long enough for all posts to fall within it even on a busy machine, so that some of
-    // them wait.
+    // Even on a busy machine all posts fall within this time, so some of them stay staged.
     setup.settings[0].takeover = Duration::from_millis(100);
     let (a, b) = setup.connected();
     (0..9).for_each(|wr_id| b.post_empty(wr_id));

@@ -154,7 +154,7 @@ fn a_fin_or_reset_behind_data_is_noticed_by_a_side_that_only_waits() {
     }
 }
 
-/// The Terminate Message tells the reason for the end; the failure of TCP does not.
+/// The reported reason is the Terminate Message, not the failure of TCP.
 #[test]
 fn the_terminate_of_a_peer_is_told_although_our_own_send_failed() {
     for _ in 0..40 {
@@ -255,8 +255,9 @@ fn a_connect_that_fails_at_once_is_told_in_an_event_too() {
     assert!(a.device.wait_event(Some(Duration::ZERO)).is_none());
 }
 
-/// 5041-6.2.1-04: a FIN of the peer ends only its own direction. Its Reads are answered completely
-/// and in order (5040-5.2.2), requests posted before are sent, and only our own Read is flushed.
+/// 5041-6.2.1-04: the peer's FIN ends only the peer's direction. Its Reads are answered completely
+/// and in order (5040-5.2.2). Our requests posted before the FIN are sent, and only our Read is
+/// flushed.
 #[test]
 fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted() {
     // This is more than TCP takes at once, so that much of it is unsent when the FIN arrives.
@@ -324,8 +325,8 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
 #[test]
 fn a_read_posted_before_disconnect_completes_though_its_response_comes_slowly() {
     const STEPS: usize = 80;
-    // The Response takes twice as long as a close may last without progress. It arrives at twice
-    // the minimum pace.
+    // The Response takes twice the time limit of a close without progress, and arrives at twice the
+    // minimum pace.
     let a = side(closing_in(Duration::from_millis(2000)));
     let RawPeer { mut stream } = raw_peer(&a.qp);
     let sink = a.blank(STEPS * 200);

@@ -18,7 +18,7 @@ use uwarp_verbs::{RecvWr, RemoteBuffer, SendWr, Status};
 
 /// Clock of TCP. After `connected` has set it, it runs a hundred times as fast as the machine's
 /// clock. A lost segment, which costs a second, then takes 10 ms. From then on the tests poll,
-/// because no thread may sleep until a deadline of this clock.
+/// because a thread that sleeps until a deadline of this clock would oversleep.
 #[derive(Default)]
 struct Fast(OnceLock<Instant>);
 
@@ -49,8 +49,8 @@ fn connected(faults: FaultSettings) -> (Side, Side, [MemoryNetwork; 2]) {
     (ends.a, ends.b, [first, second])
 }
 
-/// Polls all CQs until `sends` requests of A and `receives` receives of B have completed, in their
-/// order.
+/// Polls all CQs until `sends` requests of A and `receives` receives of B have completed, each in
+/// posting order.
 fn complete(a: &Side, b: &Side, sends: u64, receives: u64) {
     let started = Instant::now();
     let mut counts = [0; 2];

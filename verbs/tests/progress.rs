@@ -533,7 +533,7 @@ fn a_qp_may_be_dropped_while_a_thread_waits_on_its_cq() {
     }
 }
 
-/// Returns the number of descriptors of this process, and of the library's threads.
+/// Returns the number of descriptors of this process, and the number of the library's threads.
 fn in_use() -> (usize, usize) {
     let count = |path| std::fs::read_dir(path).unwrap().flatten();
     let threads = count("/proc/self/task").filter(|task| {
@@ -662,7 +662,7 @@ fn costs_nothing(cq: Option<&CqHandle>) {
         None => std::thread::sleep(idle),
     }
     let (spent, passed) = (cpu_time() - cpu, start.elapsed());
-    // A spinning thread would use all of the time, or its share of a busy machine.
+    // A spinning thread would use all of this time, or its share on a busy machine.
     assert!(
         spent < passed / 5,
         "{spent:?} of CPU time in {passed:?} of idleness"
@@ -703,7 +703,7 @@ fn idle_connections_cost_no_cpu() {
     }
 }
 
-/// The connections share one CQ. They are in every state in which a socket is or may be ready
+/// The connections share one CQ. Together they cover every state in which a socket may be ready
 /// although there is nothing to do.
 #[test]
 fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
@@ -714,7 +714,7 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     let source = a.filled(1, 32 << 20);
     let qps: Vec<Qp> = (0..7).map(|_| a.another_qp()).collect();
     let mut peers: Vec<_> = qps.iter().map(raw_peer).collect();
-    // One peer reads nothing, and another has also closed its half.
+    // Two peers read nothing. The second of them has also closed its half.
     for qp in &qps[..2] {
         qp.post_send(&SendWr::write(
             1,
@@ -725,7 +725,8 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     }
     peers[1].stream.shutdown(Shutdown::Write).unwrap();
     until("the peer's FIN", || qps[1].state() == QpState::Closing);
-    // A message without a receive is followed by more bytes and a FIN.
+    // On two connections a message without a receive is followed by more bytes. The second peer
+    // also sends a FIN.
     let mut send = [0; 24];
     // These bytes are ULPDU_Length, the control fields of a Send in one untagged segment, and MSN
     // 1.

@@ -114,7 +114,7 @@ fn a_region_whose_stag_the_peer_invalidated_is_still_this_sides_memory() {
 
 #[test]
 fn a_send_of_every_size_arrives_and_nothing_around_it_changes() {
-    // 5041-5.4-02, 5041-5.4-i01: the completion has the length, also of messages with many
+    // 5041-5.4-02, 5041-5.4-i01: the completion reports the length, even for messages with many
     // segments.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
@@ -274,7 +274,7 @@ fn inline_data_is_taken_when_it_is_posted() {
     }
 }
 
-/// A responder may not send before the initiator's first FPDU. Nothing is therefore sent before the
+/// A responder may not send before the initiator's first FPDU. Therefore nothing is sent before the
 /// test allows it.
 #[test]
 fn inline_data_is_kept_while_the_request_waits() {

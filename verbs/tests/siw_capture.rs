@@ -1,4 +1,4 @@
-//! Terminate Messages captured from Linux siw 6.1.192, parsed with and without its profile. In
+//! Terminate Messages captured from Linux siw 6.1.192, parsed with and without the siw profile. In
 //! `data/siw-fpdu-errors.pcap` a raw peer makes one mistake in each connection.
 
 use std::collections::BTreeMap;

@@ -58,7 +58,7 @@ fn write_and_read_back(
 
 #[test]
 fn writes_and_reads_of_every_size() {
-    // 5040-5.1-02, 5040-5.2.1-04: the checks of the target's queues are below.
+    // 5040-5.1-02, 5040-5.2.1-04: see the checks of the target's queues below.
     for wire in Wire::BOTH {
         for markers in KINDS_OF_MARKERS {
             let (a, b) = with_markers(wire, markers).connected();

@@ -155,7 +155,7 @@ impl Controller {
     }
 }
 
-/// Numbers of a connection at the two controllers that it connects.
+/// Numbers by which two controllers refer to the connection between them.
 pub(crate) struct Connected {
     pub(crate) active: Value,
     pub(crate) passive: Value,

@@ -1,5 +1,5 @@
-//! Sessions that their program drives. They use the protocol of the other sessions, but have
-//! neither a thread nor a connection to a controller.
+//! Sessions in the program of their controller. They use the same protocol as sessions over TCP,
+//! but have neither a thread nor a connection.
 
 use serde_json::{Value, json};
 use uwarp_agent::LocalSession;

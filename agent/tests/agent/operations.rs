@@ -107,7 +107,7 @@ fn atomics_bring_back_the_word_and_obey_their_masks() {
     };
     let told = atomic(1, json!({"op": "fadd", "compare": 1}));
     assert_eq!(told, (json!("fadd"), word(0xFFFF_FFFF)));
-    // The mask makes bit 32 a field of one bit, so that the carry out of it is dropped.
+    // The mask ends a field at bit 32, so the carry out of this bit is dropped.
     let told = atomic(
         2,
         json!({"op": "fadd", "compare": 1u64 << 32, "mask": 1u64 << 32}),
@@ -249,7 +249,7 @@ fn a_read_makes_its_sink_invalid_when_it_is_told_to() {
     assert_eq!((&done["inv"], &done["flags"]), (&sink["rkey"], &json!(8)));
     let refused = a.refused("post", post);
     assert_eq!(refused["error"], "ibv_post_send");
-    // The data of the Read has been placed nevertheless.
+    // The region itself is still registered, and can be read locally.
     a.ok("peek", json!({"mr": 0}));
 }
 

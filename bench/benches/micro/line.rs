@@ -26,7 +26,7 @@ struct Shared {
     full: AtomicBool,
     /// Number of receive calls of each end.
     looks: [AtomicU64; 2],
-    /// Descriptor that is always readable, so that a waiting caller checks again.
+    /// Descriptor that is always readable, so that a caller never blocks in a wait.
     signal: OwnedFd,
 }
 

@@ -40,7 +40,7 @@ fn crc(c: &mut Criterion) {
     group.finish();
 }
 
-/// Measures a copy of the payload, which is the machine's upper bound.
+/// Measures a copy of the payload, which is the upper bound for any transfer on this machine.
 fn copy(c: &mut Criterion) {
     let mut group = c.benchmark_group("memcpy");
     for size in SIZES {
@@ -131,8 +131,8 @@ fn messages(c: &mut Criterion) {
     }
 }
 
-/// Measures Writes to many regions in turn, which shows the cost of the STag lookup among many
-/// STags.
+/// Measures Writes that address many regions in turn. They show the cost of the STag lookup among
+/// many STags.
 fn stags(c: &mut Criterion) {
     let mut group = c.benchmark_group("post_to_place/write_8_to_regions");
     for regions in [1, 1_000, 100_000] {

@@ -2,8 +2,8 @@
 //! completion, the STag check, and the placement. Two devices in one thread use an in-memory
 //! stream, without a system call.
 //!
-//! After each timed step the benchmark checks that no other step was executed in it. For example,
-//! it stops if a post has framed.
+//! The benchmark checks that a timed step includes no other step. For example, it fails if a post
+//! has framed a message.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::SIZES;
 use super::line::Line;
 use super::pair::{DEPTH, Pair, What};
 
-/// Number of messages in a turn.
+/// Maximum number of messages in a turn, which is one timed group of steps.
 const TURN: usize = DEPTH as usize;
-/// Maximum number of bytes in a turn, for large messages.
+/// Maximum number of bytes in a turn. A turn has fewer messages if they are large.
 const MOST: usize = 1 << 20;
 
-/// A pair of devices on a line.
+/// Two devices that are connected by an in-memory stream.
 struct Rig {
     line: Line,
     pair: Pair,
@@ -84,8 +84,8 @@ impl Rig {
     }
 }
 
-/// Runs whole turns of `of` steps until there were at least `count` steps. Returns the time for
-/// `count` of them.
+/// Repeats a turn of `of` steps until at least `count` steps were executed. Returns the time for
+/// `count` steps.
 fn turns(count: u64, of: usize, mut turn: impl FnMut() -> Duration) -> Duration {
     let turns = count.div_ceil(of as u64);
     let took: Duration = (0..turns).map(|_| turn()).sum();
@@ -103,7 +103,7 @@ pub(crate) fn post(c: &mut Criterion) {
             b.iter_custom(|count| {
                 turns(count, TURN, || {
                     rig.line.set_full(true);
-                    // This Write is framed; later posts wait for it.
+                    // This Write is framed at once. Later posts are queued after it.
                     rig.post(1, 1);
                     let frames = rig.frames();
                     let took = rig.post(TURN, list);
@@ -177,12 +177,13 @@ pub(crate) fn poll(c: &mut Criterion) {
     group.finish();
 }
 
-/// Measures all checks of a Write's STag: the same STag repeatedly, as the only one or among a
-/// million, or random ones among a million.
+/// Measures all checks of a Write's STag. The cases are one STag that is the only one, one STag
+/// among a million, and random STags among a million.
 pub(crate) fn stag(c: &mut Criterion) {
     /// Length of a region in bytes.
     const REGION: usize = 64;
-    /// Number of random STags. It is a power of two, and their entries exceed the caches.
+    /// Number of random STags. It is a power of two. The table entries of the STags exceed the
+    /// caches.
     const LOOKS: usize = 1 << 20;
     let mut group = c.benchmark_group("stag_check");
     group.throughput(Throughput::Elements(1));

@@ -1,5 +1,5 @@
 //! Two devices in one thread, without a thread of the library. They use kernel TCP with a clock
-//! that stands still, or networks of the caller.
+//! that stands still, or networks that the caller supplies.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -115,7 +115,7 @@ impl Pair {
         Pair::over([kernel(), kernel()], &still(), at, (what, size, list))
     }
 
-    /// Creates a pair on the two ends of a stream: the client's and the server's.
+    /// Creates a pair that is connected by a stream. The first end belongs to the client.
     #[allow(dead_code, reason = "a bench wants it")]
     pub(crate) fn on(
         streams: [Box<dyn Llp>; 2],
@@ -344,12 +344,13 @@ fn options() -> ConnectOptions {
         .ord(DEPTH as u16)
 }
 
-/// Accepts on the server, and waits until both sides are established. Returns the id of the server.
+/// Accepts the request at the server, and waits until both sides are established. Returns the id of
+/// the server.
 fn accepted(channel: &EventChannel, both: [&Side; 2]) -> Result<CmId> {
     let responder = next(channel, both)?.id().clone();
     let options = AcceptOptions::default().ird(DEPTH as u16).ord(DEPTH as u16);
     responder.accept(&both[1].qp, &options)?;
-    // Each side gets one event.
+    // Each side reports that the connection is established.
     drop(next(channel, both)?);
     drop(next(channel, both)?);
     Ok(responder)

@@ -18,7 +18,8 @@ use crate::pair::Result;
 const CHUNK: usize = 256 << 10;
 const PORT: u16 = 7174;
 
-/// Device of one end: arrived packets, sent packets, and free buffers for both.
+/// Device of one end: arrived packets, buffers of processed packets, sent packets, and free
+/// buffers.
 struct End {
     arrived: VecDeque<Vec<u8>>,
     used: Vec<Vec<u8>>,
@@ -141,13 +142,14 @@ impl Host {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Processes the arrived packets, and sends those that TCP permits.
+    /// Processes the arrived packets, and sends the packets that TCP permits.
     fn turn(&mut self, now: Instant) {
         self.interface.poll(now, &mut self.end, &mut self.sockets);
     }
 }
 
-/// Moves the packets sent by `from` to `to`, and the used buffers back.
+/// Moves the sent packets of `from` to the arrived packets of `to`. Moves the processed buffers of
+/// `to` back to `from`.
 fn carry(from: &mut Host, to: &mut Host) {
     debug_assert!(to.end.arrived.is_empty());
     mem::swap(&mut from.end.left, &mut to.end.arrived);
@@ -205,7 +207,7 @@ impl Stream {
 
     /// Runs a turn of both hosts. Returns the number of bytes received.
     fn turn(&mut self) -> Result<usize> {
-        // smoltcp handles time 0 as "at once".
+        // The time starts at 1 ms, because smoltcp treats time 0 as "at once".
         let micros = self.start.elapsed().as_micros() + 1_000;
         let now = Instant::from_micros(i64::try_from(micros)?);
         self.first.turn(now);

@@ -1,5 +1,5 @@
-//! uwarp over TCP in user space and a byte stream over bare smoltcp, measured by turns on in-memory
-//! links. Both ends are in one thread. Checksums are on, and uwarp also uses its CRC.
+//! Compares uwarp over TCP in user space with a byte stream over bare smoltcp, on in-memory links.
+//! Both ends are in one thread. Checksums are on, and uwarp also uses its CRC.
 //!
 //! ```sh
 //! cargo run --release -p uwarp-bench --example userspace \
@@ -7,8 +7,8 @@
 //! cargo run --release -p uwarp-bench --example userspace ping ours|bare COUNT
 //! ```
 //!
-//! Without arguments it measures all links. The output has the medians of several rounds, and the
-//! medians of their ratios.
+//! Without arguments it measures all links. It prints the medians of several rounds, and the
+//! medians of the ratios.
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
 mod bare;
@@ -104,7 +104,8 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// Returns the number of megabytes to transfer. A bare stream that loses packets sometimes waits
-/// for a second. The number is large enough to include such waits, and small enough to finish.
+/// for a second. The number is large enough to include such waits, and small enough for a short
+/// run.
 fn megabytes(loss: f64, bare: bool, congestion: Congestion) -> u64 {
     match (loss > 0.001, bare, congestion) {
         _ if loss == 0.0 => 300,
@@ -115,7 +116,7 @@ fn megabytes(loss: f64, bare: bool, congestion: Congestion) -> u64 {
     }
 }
 
-/// Compares both stacks on one link with every congestion control, by turns.
+/// Compares both stacks on one link with every congestion control, alternately.
 fn compare(mtu: usize, loss: f64) -> Result<()> {
     let kinds = [Congestion::None, Congestion::Reno, Congestion::Cubic];
     let mut rates = vec![Vec::new(); 6];
@@ -171,8 +172,8 @@ fn latency() -> Result<()> {
     Ok(())
 }
 
-/// Sends 8 bytes in each direction `count` times, for a profiler. For uwarp, `sender_turn_counted`
-/// contains the work of one end.
+/// Sends 8 bytes in each direction `count` times, for a profiler. In the profile of uwarp,
+/// `sender_turn_counted` contains the work of one end.
 fn ping(which: &str, count: u32) -> Result<()> {
     let link = Link::new(1500, 0.0);
     if which == "bare" {

@@ -37,15 +37,15 @@ pub(super) enum Of {
     Working(raw::Work, usize),
     /// `uwarp perf` with these arguments.
     Perf(&'static [&'static str], Told),
-    /// A client and a server of perftest. Its value is bytes per second, or the median in seconds
-    /// as perftest counts it.
+    /// A client and a server of perftest. Its value is bytes per second, or the median latency in
+    /// seconds as perftest defines it.
     Pair {
         tool: Tool,
         size: usize,
         pinned: bool,
     },
-    /// Two such pairs at the same time, not pinned, so that four spinning threads share the
-    /// processors. Its value is the worse of the two medians.
+    /// Two pairs of client and server at the same time. They are not pinned, so four spinning
+    /// threads share the processors. Its value is the worse of the two medians.
     Crowd(Tool),
     /// A program with two MPI ranks.
     Mpi {
@@ -64,7 +64,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// Returns the unit in tables, and its value in the measured unit.
+    /// Returns the unit in tables, and the number of measured units in it.
     pub(super) fn unit(&self) -> (&'static str, f64) {
         let is_bandwidth = match self.of {
             Of::Raw { .. } | Of::Crowd(_) => false,
@@ -119,8 +119,8 @@ impl Figure {
 /// A target for a figure.
 pub(super) struct Goal {
     pub(super) name: &'static str,
-    /// Name of the figure by which it is divided. `None` compares the value itself, in the unit of
-    /// its table.
+    /// Name of the figure by which the value is divided. If `None`, the target applies to the value
+    /// itself, in the unit of its table.
     pub(super) with: Option<&'static str>,
     pub(super) bound: Bound,
 }
@@ -128,7 +128,7 @@ pub(super) struct Goal {
 const RAW: &str = "raw ping-pong, both spin";
 const RAW_FREE: &str = "raw ping-pong, both spin, not pinned";
 
-/// Bandwidths of `uwarp perf`, each with that of the program compared with it.
+/// Bandwidths of `uwarp perf`, each with the bandwidth of the corresponding perftest program.
 const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
     (
         "`uwarp perf write_bw`, 64 KiB",
@@ -177,7 +177,7 @@ const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
     ),
 ];
 
-/// Latencies of `uwarp perf`, each with that of the program compared with it.
+/// Latencies of `uwarp perf`, each with the latency of the corresponding perftest program.
 const LATENCIES: [(&str, Of, &str, Of); 2] = [
     (
         "`uwarp perf send_lat`",
@@ -208,7 +208,7 @@ const CROWDS: [(&str, Tool); 2] = [
 
 /// Number of puts between two flushes, as in the OSU benchmarks.
 const OSU: Work = Work::Put(64);
-/// A quarter of these puts between two flushes, because a flush itself costs time.
+/// A smaller number of puts between two flushes, which shows the cost of a flush.
 const FEWER: Work = Work::Put(16);
 /// MPI measurements: the work, the length, and the names over TCP and over verbs.
 const RANKS: [(Work, usize, &str, &str); 6] = [
@@ -249,14 +249,15 @@ const RANKS: [(Work, usize, &str, &str); 6] = [
         "`MPI_Put` of 1 MiB, 64 at a time, verbs",
     ),
 ];
-/// The last measurement once more, without the CRC.
+/// The last measurement of `RANKS`, repeated without the CRC.
 const WITHOUT_CRC: (Work, usize, &str, &str) = (
     OSU,
     1 << 20,
     "`MPI_Put` of 1 MiB, 64 at a time, tcp",
     "`MPI_Put` of 1 MiB, 64 at a time, verbs, CRC off",
 );
-/// Upper bounds for programs: raw TCP, with and without the work that iWARP requires.
+/// Upper bounds for programs: raw TCP with the placement that iWARP requires, with and without the
+/// CRC.
 const BOUNDS: [(&str, raw::Work); 2] = [
     (
         "raw TCP with CRC and placement, 1 MiB",
@@ -264,7 +265,8 @@ const BOUNDS: [(&str, raw::Work); 2] = [
     ),
     ("raw TCP with placement, 1 MiB", raw::Work::of(false, false)),
 ];
-/// A measurement that uses Writes: the work, the length, and the names over TCP and over verbs.
+/// A measurement in which the sender writes the data: the work, the length, and the names over TCP
+/// and over verbs.
 const BY_WRITES: (Work, usize, &str, &str) = (
     OSU,
     1 << 20,
@@ -362,7 +364,8 @@ mod tests {
         for goal in goals() {
             let place = at(goal.name);
             if let Some(with) = goal.with {
-                // Four figures are compared with `MPI_Put` over TCP.
+                // Four figures are compared with this `MPI_Put` over TCP, and follow it in the
+                // list.
                 let most = if with == WITHOUT_CRC.2 { 4 } else { 1 };
                 assert!((1..=most).contains(&(place - at(with))), "{}", goal.name);
                 assert_eq!(all[place].unit().0, all[at(with)].unit().0);

@@ -21,7 +21,7 @@ ip addr add 192.0.2.1/24 dev uwm0
 ip link set uwm0 up
 ip link set uwm1 up";
 
-/// libfabric's transport of the messages.
+/// Provider of libfabric that transports the messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fabric {
     Tcp,

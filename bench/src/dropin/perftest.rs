@@ -11,7 +11,7 @@ use crate::peers::strange;
 use crate::process::{self, Pinning, Running, Side};
 
 pub(super) const PACKAGE: &str = "perftest";
-/// A program that is looked up to see whether perftest is installed.
+/// Program whose presence shows that perftest is installed.
 pub(super) const PROGRAM: &str = "ib_write_bw";
 /// Megabyte of perftest: 2^20 bytes.
 const MEGA: f64 = 1_048_576.0;
@@ -79,8 +79,8 @@ impl Perftest {
         }
     }
 
-    /// Takes one measurement of about this time. The first one of its kind also determines the
-    /// number of messages.
+    /// Takes one measurement of about this duration. The first measurement of a tool and size also
+    /// determines how many messages this takes.
     pub(super) fn measure(
         &mut self,
         tool: Tool,

@@ -39,7 +39,7 @@ fn row(goal: &Goal, all: &[Measured]) -> Option<Row> {
     let measured = find(all, goal.name)?;
     let (unit, scale) = measured.figure.unit();
     let (with, ratios, failure) = match goal.with {
-        // The ratio to the unit is the value itself. As a ratio, its row also has medians by
+        // The value is expressed as a ratio to its unit, so that the row also has medians by
         // distance.
         None => {
             let values = Ratios::to(&measured.samples, |_, _| scale);
@@ -83,7 +83,8 @@ pub(super) fn report(goals: &[Goal], all: &[Measured]) -> String {
     text
 }
 
-/// Returns true if a selected figure is divided by this one. It must then be measured as well.
+/// Returns true if a selected figure is divided by this one. This figure must then be measured as
+/// well.
 pub(super) fn is_base(figure: &Figure, goals: &[Goal], wanted: impl Fn(&str) -> bool) -> bool {
     let of = |goal: &&Goal| goal.with == Some(figure.name);
     goals.iter().filter(of).any(|goal| wanted(goal.name))

@@ -63,7 +63,7 @@ pub(crate) fn install() -> io::Result<()> {
     install_packages(&Program::ALL.map(Program::names))
 }
 
-/// Installs the missing ones of these programs, which are given with their packages.
+/// Installs the missing programs. Each element contains a program and its package.
 pub(crate) fn install_packages(programs: &[(&str, &str)]) -> io::Result<()> {
     let missing: Vec<&str> = programs
         .iter()
@@ -164,8 +164,8 @@ impl Peers {
         }
     }
 
-    /// Takes one measurement of about this time. The first one of its kind also determines the
-    /// number of messages.
+    /// Takes one measurement of about this duration. The first measurement of a test and size also
+    /// determines how many messages this takes.
     pub(crate) fn measure(&mut self, test: Test, size: usize, time: Duration) -> io::Result<f64> {
         if !test.program().is_installed() {
             let (command, package) = test.program().names();
@@ -255,7 +255,7 @@ impl Peers {
 /// Returns the messages per second, from the value of a test.
 fn rate(test: Test, size: usize, value: f64) -> f64 {
     match test {
-        // The value is the time one way, and a message takes both ways.
+        // The value is half a round trip, and each message takes a whole round trip.
         Test::UcxTagLatency | Test::Pingpong | Test::QperfLatency => 0.5 / value.max(1e-9),
         _ => value / size.max(1) as f64,
     }

@@ -17,7 +17,7 @@ pub(super) const ENVIRONMENT: [(&str, &str); 3] = [
 /// Names and values of environment variables.
 pub(super) type Environment = &'static [(&'static str, &'static str)];
 
-/// The fastest of several settings for 64 KiB. By default segments have 8 KiB.
+/// The fastest segment size for messages of 64 KiB. By default, segments have 8 KiB.
 const LARGE_SEGMENTS: Environment = &[
     ("UCX_TCP_TX_SEG_SIZE", "256k"),
     ("UCX_TCP_RX_SEG_SIZE", "256k"),

@@ -12,7 +12,7 @@ use uwarp_mpa::Crc32c;
 
 /// Size of the staging buffer in bytes.
 const STAGING: usize = 256 * 1024;
-/// Number of bytes that are copied into staging before their CRC is computed. They are then still
+/// Number of bytes that are copied into staging before their CRC is computed, while they are still
 /// in the first-level cache.
 const STEP: usize = 8192;
 

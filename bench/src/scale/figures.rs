@@ -11,7 +11,7 @@ pub(super) struct Figure {
     pub(super) shape: Shape,
     /// Command line for the client of the pair.
     pub(super) ask: String,
-    /// Name of the figure with which it is compared: the first one in its group.
+    /// Name of the figure with which this figure is compared: the first figure of the group.
     pub(super) base: Option<String>,
     /// Target for the ratio to the base.
     pub(super) bound: Option<Bound>,
@@ -25,7 +25,7 @@ pub(super) struct Numbers {
     pub(super) seconds: f64,
 }
 
-/// A group of figures. All are compared with the first one.
+/// A group of figures. All are compared with the first figure.
 struct Group<'a> {
     kind: &'a str,
     unit: &'static str,
@@ -131,9 +131,8 @@ fn many_active(all: &mut Vec<Figure>, carrier: Carrier, numbers: &Numbers) {
     }
 }
 
-/// Adds figures with many regions. They are measured from end to end, including cache misses of the
-/// written memory. So they have no target; the target is for validation, which is measured
-/// separately.
+/// Adds figures with many regions. They include the cache misses of the written memory, so they
+/// have no target. Validation, which has a target, is measured separately.
 fn regions(all: &mut Vec<Figure>, numbers: &Numbers) {
     let Numbers {
         regions, seconds, ..

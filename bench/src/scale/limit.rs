@@ -36,7 +36,7 @@ pub(super) fn raise_to(needed: usize) -> io::Result<()> {
         current: Some(needed),
         maximum: match enough(limit.maximum) {
             true => limit.maximum,
-            // Root may raise the maximum as well.
+            // Root may also raise the hard limit.
             false => Some(needed),
         },
     };

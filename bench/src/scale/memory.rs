@@ -8,8 +8,8 @@ pub(super) fn own() -> f64 {
     1024.0 * field(&text, "Pss:")
 }
 
-/// Returns the bytes of kernel objects (including sockets, files and watches) and of TCP's buffers.
-/// They are those of the whole machine.
+/// Returns the bytes of kernel objects (including sockets, files and watches) and of TCP's buffers,
+/// for the whole machine.
 pub(super) fn kernel() -> f64 {
     let text = read_to_string("/proc/meminfo").unwrap_or_default();
     let sockets = read_to_string("/proc/net/sockstat").unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Raw TCP with the same number of connections, which shows the kernel's own cost of more active
-//! ones.
+//! Raw TCP with the same number of connections. It shows the kernel's own cost of more active
+//! connections.
 //!
-//! One thread writes to its connections in turn, with as many bytes as uwarp's FPDUs have. The
-//! other side polls all connections with epoll and does not sleep, as uwarp's servers do, and reads
-//! the available bytes. At the end, a control connection announces how many bytes were written. The
-//! response on it shows that all were read.
+//! One thread writes to its connections in turn, in messages as long as uwarp's FPDUs. The other
+//! side polls all connections with epoll, without sleeping, and reads the available bytes. uwarp's
+//! servers do the same. At the end, the writer announces the number of written bytes on a control
+//! connection. The reader responds on this connection after it has read all bytes.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -54,7 +54,7 @@ impl Reader {
         })
     }
 
-    /// Reads until all bytes of the other side have arrived. Returns their number.
+    /// Reads until all written bytes have arrived, and then responds. Returns the number of bytes.
     fn drain(&mut self) -> io::Result<u64> {
         let mut bytes = vec![0; READ];
         let mut events = Vec::with_capacity(EVENTS);
@@ -108,7 +108,7 @@ impl Writer {
     }
 
     /// Writes `list` messages at a time, to `active` connections in turn. Returns the number of
-    /// messages, and the time until all were read.
+    /// messages, and the time until the other side has read all of them.
     fn write(&mut self, active: usize, list: usize, time: Duration) -> io::Result<(u64, Duration)> {
         let bytes = vec![0x5a; list * MESSAGE];
         let mut messages = 0;
@@ -138,7 +138,8 @@ pub(super) fn serve(conns: usize, congestion: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a client process. It answers each line of input with millions of messages per second.
+/// Runs a client process. It answers each line of input with a rate in millions of messages per
+/// second.
 pub(super) fn client(conns: usize, addr: SocketAddr, congestion: &str) -> io::Result<()> {
     let mut writer = Writer::connect(addr, conns, congestion)?;
     println!("ready");

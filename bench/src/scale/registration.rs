@@ -51,7 +51,8 @@ pub(super) fn measure(counts: &[usize]) -> io::Result<Rates> {
     Ok(rates)
 }
 
-/// Name of an operation, with its millions per second in each round for each number of regions.
+/// Name of an operation, with its rates for each number of regions: millions per second in each
+/// round.
 type Series = (&'static str, Vec<(usize, Vec<f64>)>);
 
 /// Arranges the rates by operation and number of regions.

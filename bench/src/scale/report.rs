@@ -105,7 +105,7 @@ pub(super) fn report(parts: &[Part]) -> String {
         for line in &part.lines {
             let told = |spread: Option<Spread>| spread.map(|spread| spread.to_string());
             let value = match line.samples.len() {
-                // Memory is measured only once.
+                // Memory is measured only once, so it has no extremes.
                 1 => line
                     .spread()
                     .map(|spread| crate::stats::digits(spread.median)),

@@ -26,7 +26,7 @@ pub(super) const END: u32 = 9;
 pub(super) const SLEEP: u32 = 10;
 /// Length in bytes of the region that Writes address.
 pub(super) const TARGET: usize = 1 << 20;
-/// Length in bytes of each of the many regions.
+/// Length in bytes of each small region.
 pub(super) const REGION: usize = 64;
 
 /// Returns the queue sizes of a connection.
@@ -39,8 +39,8 @@ pub(super) fn caps(depth: u32) -> QpCaps {
         .max_inline_data(64)
 }
 
-/// Makes the request unsignaled unless it takes the last slot of the send queue. The completion of
-/// that request frees all slots.
+/// Makes the request signaled only if it takes the last slot of the send queue. The completion of a
+/// signaled request frees all slots.
 pub(super) fn signaled_when_full<'a>(qp: &Qp, wr: SendWr<'a>) -> SendWr<'a> {
     match qp.send_room() {
         0 | 1 => wr,
@@ -60,9 +60,9 @@ pub(super) fn cq(device: &Device, conns: usize, depth: u32) -> io::Result<Cq> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Advert {
     pub(super) target: (u64, u32),
-    /// One region with the memory of all the many regions.
+    /// Region that covers the memory of all the small regions.
     pub(super) whole: (u64, u32),
-    /// Region with the STags of the many regions, 4 bytes each.
+    /// Region that contains the STags of the small regions, 4 bytes each.
     pub(super) keys: (u64, u32),
 }
 

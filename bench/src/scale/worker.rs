@@ -19,7 +19,7 @@ use super::server::{
 };
 use crate::stats::median;
 
-/// Number of messages in a list to random regions.
+/// Number of messages in a list of Writes to random regions.
 const LIST: usize = 64;
 /// Number of round trips between two clock reads.
 const BATCH: usize = 64;
@@ -33,7 +33,7 @@ struct Client {
     places: usize,
     region: MemoryRegion,
     advert: Advert,
-    /// STags of the server's many regions.
+    /// STags of the server's small regions.
     keys: Vec<u32>,
     before: f64,
     /// State of a xorshift generator.
@@ -129,7 +129,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Reads the STags of the server's many regions from its memory.
+    /// Reads the STags of the server's small regions from its memory.
     fn read_keys(&mut self, pd: &uwarp_verbs::Pd, regions: usize) -> io::Result<()> {
         let sink = pd
             .register(vec![0; 4 * regions], access())
@@ -169,7 +169,7 @@ impl Client {
             other => return Err(io::Error::other(format!("a client cannot {other}"))),
         };
         self.exchange(0, END)?;
-        // The first lane and the middle one have exchanged messages.
+        // Only the first and the middle connection have exchanged messages.
         for lane in [0, self.qps.len() / 2] {
             self.free_places(lane)?;
         }
@@ -264,8 +264,8 @@ impl Client {
         }
     }
 
-    /// Waits until all Writes have arrived. Each connection posts a Read, whose response follows
-    /// them.
+    /// Waits until all Writes have arrived. To do so, posts a Read on each connection. The response
+    /// to a Read is sent after the Writes have arrived.
     fn arrived(&self, lanes: usize) -> io::Result<()> {
         let (addr, rkey) = self.advert.target;
         for lane in 0..lanes {
@@ -343,8 +343,8 @@ impl Client {
         Ok(0.0)
     }
 
-    /// Returns the address and STag of a random region of the server. With `whole`, the STag is
-    /// that of the region that contains all of them.
+    /// Returns the address and STag of a random region of the server. With `whole`, the STag
+    /// belongs to the region that contains all small regions.
     fn somewhere(&mut self, whole: bool) -> (u64, u32) {
         let at = self.random_below(self.keys.len());
         let (addr, rkey) = self.advert.whole;
@@ -367,8 +367,8 @@ impl Client {
     }
 
     /// Measures 64 B Writes to random regions, in lists of 64 with two lists outstanding. The
-    /// result is in millions per second. With `whole`, uses the STag of one region that contains
-    /// all of them.
+    /// result is in millions per second. With `whole`, uses the STag of the region that contains
+    /// all small regions.
     fn region_rate(&mut self, time: Duration, whole: bool) -> io::Result<f64> {
         let sges = [self.region.sge(0, REGION as u32)];
         let places: Vec<_> = (0..1 << 20).map(|_| self.somewhere(whole)).collect();

@@ -17,7 +17,7 @@ use crate::raw::{self, Stream};
 
 /// A device for a bare smoltcp.
 pub(super) trait Port: Device {
-    /// Sends the frames of a turn. Called at the end of the turn.
+    /// Sends the frames that smoltcp has produced. `Bare::turn` calls it at its end.
     fn flush(&mut self) {}
 }
 
@@ -77,9 +77,9 @@ impl<D: Port> Bare<D> {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Processes the arrived frames, and sends those that TCP permits.
+    /// Processes the arrived frames, and sends the frames that TCP permits.
     pub(super) fn turn(&mut self) {
-        // smoltcp handles time 0 as "at once".
+        // The time starts at 1 ms, because smoltcp treats time 0 as "at once".
         let micros = 1_000 + self.began.elapsed().as_micros();
         let now = Instant::from_micros(i64::try_from(micros).unwrap_or(i64::MAX));
         self.interface
@@ -120,7 +120,8 @@ impl<D: Port> Bare<D> {
         self.end_while(|| Clock::now() < until);
     }
 
-    /// Closes the connection, and waits while `more` returns true until it has ended on both sides.
+    /// Closes the connection. Waits until it has ended on both sides, or until `more` returns
+    /// false.
     pub(super) fn end_while(&mut self, mut more: impl FnMut() -> bool) {
         self.socket().close();
         while self.socket().is_active() && more() {

@@ -106,8 +106,8 @@ impl Device for End {
 
     fn receive(&mut self, _now: Instant) -> Option<(Arrived<'_>, Leaving<'_>)> {
         if self.arrived.is_empty() {
-            // The responses to the previous packets are sent first, so that the other side already
-            // has work.
+            // The responses to earlier packets are sent first, so that the other side can process
+            // them.
             self.sender.flush();
             self.fetch();
         }

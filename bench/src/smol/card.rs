@@ -25,15 +25,15 @@ pub(super) struct Card {
 struct Sender {
     file: File,
     frame: Vec<u8>,
-    /// With offloads, the maximum segment size on the wire.
+    /// Maximum segment size on the wire. `None` without offloads.
     mss: Option<u16>,
     /// Maximum length of an IP packet on the wire in bytes.
     mtu: usize,
 }
 
 impl Card {
-    /// Creates a card on a descriptor that `sys` has opened. `offload` must be the same as there;
-    /// `mtu` is that of the wire.
+    /// Creates a card on a descriptor that `sys` has opened with the same value of `offload`. `mtu`
+    /// is the MTU of the wire.
     pub(super) fn new(descriptor: OwnedFd, offload: bool, mtu: u16) -> io::Result<Self> {
         let file = File::from(descriptor);
         Ok(Card {

@@ -61,7 +61,7 @@ pub(super) struct CardOptions {
     pub(super) addr: Ipv4Addr,
     #[arg(long, value_parser = mac)]
     pub(super) mac: EthernetAddress,
-    /// Bytes of each buffer.
+    /// Size in bytes of each buffer.
     #[arg(long)]
     pub(super) buffer: usize,
 }
@@ -186,10 +186,10 @@ pub(super) struct MemoryOptions {
     pub(super) loss: f64,
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Bytes of each buffer of a bare socket.
+    /// Size in bytes of each buffer of a bare socket.
     #[arg(long)]
     pub(super) buffer: usize,
-    /// `None` for the default.
+    /// Congestion control. `None` for the default.
     #[arg(long)]
     pub(super) congestion: Option<Congestion>,
     #[arg(long)]
@@ -197,8 +197,8 @@ pub(super) struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// Creates the process that measures the link. It is pinned to one processor if both ends are
-    /// in one thread.
+    /// Creates the command for the process that measures the link. The process is pinned to one
+    /// processor if both ends are in one thread.
     pub(super) fn command(&self, pinning: &Pinning) -> io::Result<Command> {
         let everywhere = Pinning { processors: None };
         let pinning = if self.threads == 1 {

@@ -81,7 +81,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// Returns the unit in tables, and its value in the measured unit.
+    /// Returns the unit in tables, and the number of measured units in it.
     pub(super) fn unit(&self) -> (&'static str, f64) {
         match self.section {
             Section::Latency => ("us", 1e-6),
@@ -115,7 +115,7 @@ impl Figure {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Goal {
     pub(super) name: String,
-    /// Figures by which it is divided. Only the one with the best median counts.
+    /// Figures by which the value is divided. Only the figure with the best median is used.
     pub(super) with: Vec<String>,
     pub(super) bound: Bound,
 }
@@ -295,8 +295,8 @@ fn device(all: &mut All, wire: Wire, section: Section) {
                 Wire::Tap => Bound::AtLeast(10.0),
                 Wire::Raw => Bound::Reported,
             };
-            // Aligned FPDUs are not part of the targets, so the figures without alignment are
-            // judged.
+            // The targets do not require FPDUs aligned to segments, so they apply to the figures
+            // with FPDUs over several segments.
             for (ours, large, is_judged) in [(&ours, &large, false), (&over, &large_over, true)] {
                 let bound = |bound| if is_judged { bound } else { Bound::Reported };
                 for ours in [ours, large] {

@@ -1,4 +1,4 @@
-//! Devices with kernel TCP at their other side. Each figure is measured on one of them.
+//! Devices with kernel TCP on the other side. Starts the processes that measure each figure.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::sample::Sample;
 
 const MTU: u16 = 1500;
 const TAP: &str = "uwtap0";
-/// Interface of the stack in user space, then that of the kernel.
+/// Interface of the stack in user space, and interface of the kernel.
 const VETH: [&str; 2] = ["uwveth0", "uwveth1"];
 /// Option in `--device` that switches offloads off, for plain frames.
 const PLAIN: &str = ",offload=off";
@@ -43,7 +43,7 @@ impl Wire {
         }
     }
 
-    /// Returns the address of the kernel, then that of the stack in user space.
+    /// Returns the address of the kernel, and the address of the stack in user space.
     fn addresses(self) -> [Ipv4Addr; 2] {
         let first = match self {
             Wire::Tap => 1,
@@ -82,8 +82,8 @@ fn make_devices() -> io::Result<()> {
 /// Servers and settings for all figures.
 pub(super) struct Lab {
     uwarp: Uwarp,
-    /// True if the command has an option to switch offloads off. A command without it has no
-    /// offloads.
+    /// True if the measured command has an option to switch offloads off. A command without this
+    /// option has no offloads.
     pub(super) has_offload: bool,
     time: Duration,
     with_loss: Duration,
@@ -138,7 +138,7 @@ impl Lab {
                     congestion,
                     seconds: time.as_secs_f64(),
                 };
-                // The last packets of a stream with losses may take long.
+                // The last packets of a stream with losses may be delayed by timers of TCP.
                 let most = time + Duration::from_secs(100);
                 raw::sample(&mut link.command(&self.uwarp.pinning)?, most)
             }
@@ -149,14 +149,15 @@ impl Lab {
                 work,
             } => {
                 if wire == Wire::Raw {
-                    // If our end of the veth pair does not segment and compute checksums, the
-                    // kernel must do so on its end.
+                    // If the user-space end of the veth pair has no offloads, the kernel must
+                    // segment and compute checksums on its own end.
                     sys::set_offloads(VETH[1], offload)?;
                 }
                 match work {
                     Work::Bare(kind, size) => self.bare(wire, offload, direction, kind, size),
                     Work::Ours(args, told) => {
-                        // A small frame is the same with and without offloads.
+                        // Latencies are measured anyway, because a small frame is the same with and
+                        // without offloads.
                         if offload && !self.has_offload && told != Told::Latency {
                             return Err(io::Error::other(NO_OFFLOAD));
                         }
@@ -242,8 +243,8 @@ pub(super) const NO_OFFLOAD: &str = "this uwarp has no offloads yet";
 /// MAC address of all stacks on the device. It must not change, because the kernel caches it.
 const MAC: &str = "02:00:00:00:00:02";
 
-/// Returns true if the command accepts the option that switches offloads off. The device here has
-/// no address, so it is never opened.
+/// Returns true if the command accepts the option that switches offloads off. The option names a
+/// device without an address, so the command reports an error and opens no device.
 fn knows_offload(uwarp: &Uwarp) -> io::Result<bool> {
     let mut command = Command::new(&uwarp.path);
     let said = command

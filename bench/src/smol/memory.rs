@@ -24,7 +24,7 @@ const PORT: u16 = 7174;
 const MESSAGE: usize = 64 << 10;
 /// Maximum number of outstanding Writes.
 const DEPTH: u64 = 16;
-/// [`Settings::takeover`] of an end that no thread polls all the time. It is longer than a poll
+/// [`Settings::takeover`] of an end that no thread polls continuously. It is longer than a poll
 /// that processes the maximum amount of data.
 const TAKEOVER: Duration = Duration::from_millis(20);
 
@@ -70,7 +70,7 @@ fn bare_in_one_thread(
         if over && sent == got {
             return Ok(got as f64 / began.elapsed().as_secs_f64());
         }
-        // A write accepts only as many bytes as there is room for.
+        // A write may accept only a part of the message, if there is not enough room.
         while !over && first.socket().can_send() {
             let rest = MESSAGE - sent % MESSAGE;
             let taken = first.socket().send_slice(&bytes[..rest]);
@@ -202,7 +202,7 @@ impl Side {
         })
     }
 
-    /// Polls as a target does, which gets no completions.
+    /// Polls like a target of Writes, which gets no completions.
     fn polled(&self) {
         let mut batch = [Completion::default(); DEPTH as usize];
         self.cq.poll(&mut batch);
@@ -253,7 +253,7 @@ impl Side {
 fn connect([first, second]: [Arc<dyn Network>; 2], threads: usize) -> io::Result<(Side, Side)> {
     let mut settings = Settings::default();
     if threads == 1 {
-        // With one thread, no thread polls an end while the other end is polled.
+        // With one thread, an end is not polled while the thread polls the other end.
         settings.takeover = TAKEOVER;
     }
     let mut client = Side::new(first, settings.clone())?;

@@ -91,7 +91,8 @@ pub(super) fn report(goals: &[Goal], all: &[Measured]) -> String {
     text
 }
 
-/// Returns true if a selected figure is divided by this one. It must then be measured as well.
+/// Returns true if a selected figure is divided by this one. This figure must then be measured as
+/// well.
 pub(super) fn is_base(figure: &Figure, goals: &[Goal], wanted: impl Fn(&str) -> bool) -> bool {
     let of = |goal: &&Goal| goal.with.contains(&figure.name);
     goals.iter().filter(of).any(|goal| wanted(&goal.name))

@@ -122,8 +122,8 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Selects for a kernel interface whether the device below it computes checksums and segments
-/// frames, or the kernel itself.
+/// Selects who computes checksums and segments frames of a kernel interface: its device if `on`,
+/// otherwise the kernel.
 pub(super) fn set_offloads(name: &str, on: bool) -> io::Result<()> {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
     let commands = [

@@ -1,4 +1,4 @@
-//! Headers of frames that the kernel segments and whose checksums it computes. These are the
+//! Headers of frames whose segmentation and checksums are left to the kernel. These are the
 //! virtio-net header (Virtual I/O Device version 1.2, section 5.1.6) and the TCP options that must
 //! agree with it.
 
@@ -6,9 +6,9 @@
 pub(super) const HEADER: usize = 10;
 /// Length in bytes of an Ethernet header.
 pub(super) const ETHERNET: usize = 14;
-/// Maximum segment size of one frame. A frame of 65,536 bytes or more, including its Ethernet
-/// header, would be segmented by the kernel before the device gets it (`gso_max_size`). That takes
-/// four times as long.
+/// Maximum segment size of one frame. The kernel would segment a frame of 65,536 bytes or more,
+/// including its Ethernet header, before it reaches the device (`gso_max_size`). That takes four
+/// times as long.
 pub(super) const LARGEST: u16 = 65_535 - 40 - ETHERNET as u16;
 const _: () = assert!(LARGEST as usize + 40 + ETHERNET < 65_536);
 
@@ -39,9 +39,9 @@ fn tcp(frame: &[u8]) -> Option<Tcp> {
     (data <= end && end <= frame.len()).then_some(Tcp { at, data, end })
 }
 
-/// Returns the header for a frame to send, and writes the first part of its TCP checksum. The
-/// kernel will cut segments of more than `mss` bytes. In a SYN, replaces the maximum segment size
-/// of the stack, which is that of a frame, by that of the wire.
+/// Returns the header for a frame to send, and writes the sum of the pseudo-header into its TCP
+/// checksum field. The kernel will cut segments of more than `mss` bytes. In a SYN, replaces the
+/// stack's maximum segment size, [`LARGEST`], with `mss`.
 pub(super) fn outgoing(frame: &mut [u8], mss: u16) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let Some(Tcp { at, data, end }) = tcp(frame) else {
@@ -62,7 +62,8 @@ pub(super) fn outgoing(frame: &mut [u8], mss: u16) -> [u8; HEADER] {
 }
 
 /// Returns true if the checksum of an arrived frame need not be verified. In a SYN, replaces the
-/// peer's maximum segment size by that of a frame, because the kernel cuts larger segments.
+/// peer's maximum segment size with [`LARGEST`], because the kernel will cut segments that are too
+/// long for the peer.
 pub(super) fn arrived(header: [u8; HEADER], frame: &mut [u8]) -> bool {
     let Some(Tcp { at, data, .. }) = tcp(frame) else {
         return true;
@@ -74,7 +75,7 @@ pub(super) fn arrived(header: [u8; HEADER], frame: &mut [u8]) -> bool {
     vouched
 }
 
-/// Changes the maximum segment size in a SYN. Leaves other segments as they are.
+/// Changes the maximum segment size in a SYN. Does not change other segments.
 fn set_largest(tcp: &mut [u8], mss: u16) {
     if tcp[13] & SYN == 0 {
         return;

@@ -5,10 +5,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Maximum number of bytes that wait for earlier bytes. Above it, the earlier bytes count as
+/// Maximum number of bytes that wait for earlier bytes. If more wait, the earlier bytes count as
 /// missing.
 const MAX_AHEAD: usize = 1024 * 1024;
-/// Maximum number of segments that wait for earlier bytes. Above it, the earlier bytes count as
+/// Maximum number of segments that wait for earlier bytes. If more wait, the earlier bytes count as
 /// missing.
 const MAX_AHEAD_SEGMENTS: usize = 2048;
 /// Largest TCP window (RFC 7323 section 2.3). A sequence number at a greater distance does not
@@ -22,7 +22,7 @@ const OVERHEAD: usize = 64;
 pub(super) enum Piece<'a> {
     /// Next bytes of the stream, without bytes that were already returned.
     Bytes(Cow<'a, [u8]>),
-    /// The next bytes, of this number, are missing from the capture.
+    /// A number of bytes that are missing from the capture.
     Gap(u64),
 }
 
@@ -48,11 +48,11 @@ pub struct SegmentCounts {
 pub(super) struct Assembly {
     /// Sequence number of the first byte of the stream.
     first: Option<u32>,
-    /// Sequence number of the next expected byte, once one is known.
+    /// Sequence number of the next expected byte. `None` until it is known.
     next: Option<u32>,
     /// Offset of `next` in the stream.
     position: u64,
-    /// Bytes that wait for earlier ones, by their offset in the stream.
+    /// Bytes that wait for earlier bytes, by their offset in the stream.
     ahead: BTreeMap<u64, Vec<u8>>,
     ahead_bytes: usize,
     /// Offset in the stream up to which the peer has acknowledged the bytes.
@@ -136,8 +136,8 @@ impl Assembly {
         pieces
     }
 
-    /// Marks the bytes before `seq` as acknowledged, so that they are not waited for. Used for
-    /// bytes that the capture truncated.
+    /// Marks the bytes before `seq` as acknowledged, so that they are no longer awaited. It is also
+    /// used for bytes that the capture truncated.
     fn mark_acknowledged(&mut self, seq: u32) {
         let ahead = seq.wrapping_sub(self.next.unwrap_or(seq)) as i32;
         if (0..WINDOW).contains(&ahead) {

@@ -3,14 +3,13 @@
 use std::ops::Deref;
 
 /// Queue of bytes that dereferences to a slice. Each byte is copied only a few times, even if the
-/// bytes are taken in small pieces. Bytes already taken never occupy more memory than the remaining
-/// ones.
+/// bytes are taken in small pieces. Taken bytes never occupy more memory than the remaining bytes.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
     /// Number of bytes at the start of `bytes` that were already taken.
     taken: usize,
-    /// Number of bytes copied so far to free space.
+    /// Number of bytes that were copied so far to free the space of taken bytes.
     #[cfg(test)]
     moved: usize,
 }
@@ -35,7 +34,7 @@ impl Buffer {
     pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
         let bytes = self.get(..len).unwrap_or(self).to_vec();
         self.taken += bytes.len();
-        // At most as many bytes are copied as were taken since the last copy.
+        // Copies no more bytes than were taken since the last copy.
         if self.taken >= self.len() {
             let rest = self.to_vec();
             #[cfg(test)]

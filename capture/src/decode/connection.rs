@@ -18,7 +18,7 @@ use super::startup::{Opening, Startup};
 use crate::TcpSegment;
 
 /// Maximum number of bytes that wait after a startup frame for the startup frame of the peer. If
-/// there are more, FPDUs of this direction are not followed from there.
+/// there are more, decoding of this direction stops until an FPDU begins a segment.
 const MAX_EARLY: usize = 128 * 1024;
 
 /// Number and time of a packet in the capture.
@@ -306,8 +306,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if the startup frame of this side asks for CRCs. Without a Request of this
-    /// side, checks the Reply.
+    /// Returns true if the startup frame of this side asks for CRCs. If this side has not sent the
+    /// Request, checks the Reply.
     fn asks_for_crc(&self, from: usize) -> bool {
         match self.request {
             Some((initiator, request)) if initiator == from => request.crc(),

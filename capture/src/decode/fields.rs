@@ -72,8 +72,8 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// Takes the next bytes as a field. Markers before and inside it become fields of their own.
-    /// Returns `None` if there are too few bytes.
+    /// Reads the next bytes as a field. Markers before and inside the field become fields of their
+    /// own. Returns `None` if there are too few bytes.
     fn take(&mut self, len: usize, name: &'static str) -> Option<Vec<u8>> {
         self.marker();
         let at = self.at;
@@ -121,7 +121,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// Takes a field of up to 8 bytes as a number.
+    /// Reads a field of up to 8 bytes as a number.
     fn number(&mut self, len: usize, name: &'static str) -> Option<()> {
         let bytes = self.take(len, name)?;
         let number = bytes
@@ -203,7 +203,7 @@ impl Cursor<'_> {
         self.bytes((segment.len as usize).saturating_sub(taken), "payload")
     }
 
-    /// Takes the fields of the RDMAP header after an untagged DDP header.
+    /// Reads the fields of the RDMAP header after an untagged DDP header.
     fn body(&mut self, segment: &Segment) -> Option<()> {
         use super::Body;
         let numbers: &[(usize, &'static str)] = match &segment.body {
@@ -243,7 +243,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// Takes the headers that a Terminate Message quotes.
+    /// Reads the headers that a Terminate Message quotes.
     fn terminated(&mut self, segment: &Segment) -> Option<()> {
         let super::Body::Terminate(terminate) = &segment.body else {
             return None;

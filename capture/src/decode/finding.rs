@@ -56,7 +56,7 @@ impl fmt::Display for Finding {
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
-    /// Adds a finding if `kept` is false. `text` is called only in that case.
+    /// Adds a finding if the requirement was not `kept`. `text` is called only in that case.
     pub(super) fn demand<T: Into<String>>(
         &mut self,
         kept: bool,

@@ -19,7 +19,7 @@ use super::words::many;
 pub struct Frame {
     /// Number of the packet that completed the frame, counted from 1 as in Wireshark.
     pub packet: u64,
-    /// Time of that packet.
+    /// Time of the packet that completed the frame.
     pub time: Duration,
     /// Number of the connection, counted from 1 among the connections with MPA.
     pub connection: u64,

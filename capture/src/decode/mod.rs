@@ -62,11 +62,11 @@ pub use segment::{Body, Segment};
 pub use startup::{Enhanced, Startup};
 pub use totals::{ConnectionSummary, Direction, Totals};
 
-/// Maximum number of connections that are followed at a time. Above it, at least half of them are
-/// dropped, beginning with the one whose last packet is oldest.
+/// Maximum number of connections that are followed at a time. If there are more, at least half of
+/// them are dropped, beginning with the one whose last packet is oldest.
 const MAX_CONNECTIONS: usize = 4096;
-/// Maximum number of bytes that wait in all connections together. Above it, connections are dropped
-/// in the same way.
+/// Maximum number of bytes that wait in all connections together. If more wait, connections are
+/// dropped in the same way.
 const MAX_HELD: usize = if cfg!(fuzzing) { 1 << 20 } else { 64 << 20 };
 /// Maximum number of connections for which a summary is kept.
 const MAX_SUMMARIES: usize = 4096;
@@ -75,11 +75,11 @@ const MAX_SUMMARIES: usize = 4096;
 type Pair = (SocketAddr, SocketAddr);
 
 /// Decodes the packets of one capture.
+///
 /// It follows at most 4096 connections. All of them together hold at most 64 MiB of bytes that wait
 /// for earlier bytes or for the rest of a frame. In each direction, a connection holds at most 2
 /// MiB and an FPDU. It also holds at most 1 MiB of packets that are not sorted yet.
 /// [`Totals::let_go`] counts the connections that are dropped because of these limits.
-/// because of these limits are counted ([`Totals::let_go`]).
 #[derive(Debug)]
 pub struct Decoder {
     connections: HashMap<Pair, Connection>,

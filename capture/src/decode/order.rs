@@ -10,8 +10,8 @@ use super::finding::Findings;
 use super::segment::{Body, Segment};
 use super::words::many;
 
-/// Maximum number of unanswered requests that are remembered. Above it, responses are no longer
-/// checked.
+/// Maximum number of unanswered requests that are remembered. If there are more, responses are no
+/// longer checked.
 const MAX_REQUESTS: usize = 20_000;
 /// Number of queues whose MSNs are checked.
 const QUEUES: usize = 4;
@@ -26,7 +26,8 @@ pub(super) struct Sent {
     response: Option<TaggedMessage>,
     reads: VecDeque<ReadRequestHeader>,
     atomics: VecDeque<u32>,
-    /// The unanswered requests are unknown, because the capture lacks bytes of this connection.
+    /// True if the unanswered requests are unknown, because the capture lacks bytes of this
+    /// connection.
     requests_unknown: bool,
     terminated: bool,
 }
@@ -131,7 +132,7 @@ impl Sent {
     }
 
     fn untagged(&mut self, segment: &Segment, header: &UntaggedHeader, findings: &mut Findings) {
-        // A Queue Number above 3 is reported elsewhere.
+        // `Segment::judge` reports a Queue Number above 3.
         let Some(queue) = self.queues.get_mut(header.qn.0 as usize) else {
             return;
         };
@@ -264,7 +265,7 @@ impl Sent {
         let right = if header.last {
             bytes == asked
         } else {
-            // The segment that exceeds the length is reported. Later segments are not.
+            // Only the first segment that exceeds the length is reported.
             bytes <= asked || before > asked
         };
         findings.demand(right, "5040-5.2.1-10", || {

@@ -53,7 +53,7 @@ impl Segment {
         let mut head = [0; MAX_HEADER];
         let head = head.get_mut(..ulpdu.len().min(MAX_HEADER))?;
         head.copy_from_slice(ulpdu.get(..head.len())?);
-        // Only version 1 has a known layout.
+        // Parses the header as version 1, because only this layout is known.
         if let Some(control) = head.first_mut() {
             *control = *control & !3 | DDP_VERSION;
         }
@@ -92,15 +92,15 @@ impl Segment {
         Opcode::from_raw(self.rdmap_control & 0x0F)
     }
 
-    /// Returns true if a correct sender could send these control bytes, T and QN.
+    /// Returns true if a correct sender could send these control bytes, T flag and Queue Number.
     pub(super) fn is_plausible(&self) -> bool {
         let mut findings = Findings::default();
         self.judge_control(&mut findings);
         findings.0.is_empty()
     }
 
-    /// Checks the rules that concern a single segment. `rest` is the bytes after the DDP header.
-    /// `whole` is true if the capture contains all of them.
+    /// Checks the rules that concern a single segment. `rest` contains the bytes after the DDP
+    /// header. `whole` is true if the capture contains all of these bytes.
     pub(super) fn judge(&self, rest: &[u8], whole: bool, findings: &mut Findings) {
         self.judge_control(findings);
         findings.demand(

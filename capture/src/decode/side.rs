@@ -24,7 +24,8 @@ pub(super) enum Phase {
     /// The direction has to begin with a startup frame.
     #[default]
     Opening,
-    /// The startup frame of this direction is complete. That of the other direction is not.
+    /// The startup frame of this direction is complete, but not the startup frame of the other
+    /// direction.
     AwaitPeer,
     /// Full Operation: the stream consists of FPDUs.
     Fpdus,
@@ -39,28 +40,29 @@ pub(super) enum Phase {
 pub(super) struct Side {
     pub(super) phase: Phase,
     pub(super) assembly: Assembly,
-    /// A SYN determines the first byte of the stream.
+    /// True if a SYN determined the first byte of the stream.
     pub(super) from_start: bool,
     /// Bytes that are not decoded yet.
     pub(super) buffer: Buffer,
     /// Offset of `buffer` in the stream.
     pub(super) offset: u64,
-    /// Offset in `buffer` at which bytes of the current FPDU begin to be missing. Zeros replace
-    /// them.
+    /// Offset in `buffer` of the first missing byte of the current FPDU. Zeros replace the missing
+    /// bytes.
     pub(super) hole: Option<usize>,
     /// Offset in the stream of the first byte of Full Operation.
     pub(super) base: u64,
     pub(super) framing: Option<Framing>,
-    /// The capture lacks the startup frame of the other direction.
+    /// True if the capture lacks the startup frame of the other direction.
     pub(super) alone: bool,
-    /// `framing` was derived from an FPDU, not from startup frames.
+    /// True if `framing` was derived from an FPDU, not from startup frames.
     pub(super) guessed: bool,
-    /// FPDUs were skipped, because the capture lacks bytes or framing was lost.
+    /// True if FPDUs were skipped, because the capture lacks bytes or framing was lost.
     pub(super) was_lost: bool,
-    /// The next bytes may not be an FPDU. If they are invalid, the sender is not to blame.
+    /// True if it is not certain that the next bytes are an FPDU. If they are invalid, no violation
+    /// is reported.
     pub(super) unsure: bool,
     pub(super) sent: Sent,
-    /// The side sent bytes after its startup frame before it can have received that of the peer.
+    /// True if the side sent bytes after its Request before the Reply arrived.
     pub(super) early: bool,
     pub(super) fpdus: u64,
     /// Number of bytes in ULPDUs.
@@ -85,7 +87,7 @@ pub(super) enum Next {
 pub(super) enum Guess {
     /// There are too few bytes of the first FPDU.
     More,
-    /// The FPDUs use CRCs and Markers like this.
+    /// The FPDUs have this framing.
     Framing(Framing),
     /// The bytes are not an FPDU.
     No,
@@ -122,7 +124,7 @@ impl Side {
         self.offset.saturating_sub(self.base)
     }
 
-    /// Examines the start of the buffer in Full Operation, without taking bytes.
+    /// Examines the start of the buffer in Full Operation, without removing bytes.
     pub(super) fn next(&self) -> Next {
         let Some(framing) = self.framing else {
             return Next::More;
@@ -138,8 +140,8 @@ impl Side {
         }
     }
 
-    /// Accepts bytes as an FPDU and updates `unsure`. Returns false for bytes that are invalid, if
-    /// they were not certain to be an FPDU.
+    /// Accepts bytes as an FPDU and updates `unsure`. Returns false if the bytes are invalid and it
+    /// was not certain that they are an FPDU.
     pub(super) fn accept_fpdu(&mut self, fpdu: &[u8], segment: Option<&Segment>) -> bool {
         let has_crc = self.framing.is_some_and(|framing| framing.crc);
         let right = segment.is_some_and(Segment::is_plausible)
@@ -153,8 +155,8 @@ impl Side {
         false
     }
 
-    /// Extends the FPDU at the start of the buffer with zeros over a gap. This requires that enough
-    /// of it is present to identify it. Returns the number of bytes of the gap that were filled.
+    /// Extends the FPDU at the start of the buffer with zeros over a gap. Does so only if enough of
+    /// the FPDU is present to identify it. Returns the number of bytes of the gap that were filled.
     pub(super) fn bridge(&mut self, gap: u64) -> u64 {
         let Some(framing) = self.framing else {
             return 0;
@@ -164,7 +166,7 @@ impl Side {
             return 0;
         };
         let len = framing.wire_len(position, ulpdu);
-        // One Marker may precede these bytes, and one may be inside them.
+        // One Marker may precede the bytes that identify the FPDU, and another may be inside them.
         let told = len.min(2 + HEAD + 8);
         if usize::from(ulpdu) > MAX_ULPDU || self.buffer.len() < told || self.buffer.len() >= len {
             return 0;
@@ -191,7 +193,7 @@ impl Side {
     }
 
     /// Derives the framing from the buffer, which begins with the first FPDU of Full Operation.
-    /// Without CRCs, a whole FPDU with a plausible header is sufficient. If `crc`, CRCs are
+    /// Without CRCs, a whole FPDU with a plausible header is sufficient. `crc` is true if CRCs are
     /// certainly in use.
     pub(super) fn guess(&self, crc: bool, peer: Peer) -> Guess {
         let mut guess = Guess::No;
@@ -211,8 +213,8 @@ impl Side {
         guess
     }
 
-    /// Begins Full Operation with a framing that was derived from an FPDU. If `crc`, CRCs are
-    /// certainly in use.
+    /// Begins Full Operation with a framing that was derived from an FPDU. `crc` is true if CRCs
+    /// are certainly in use.
     pub(super) fn begin_alone(&mut self, framing: Framing, crc: bool) {
         self.framing = Some(framing);
         self.guessed = !(crc && framing.crc);
@@ -221,8 +223,8 @@ impl Side {
         self.phase = Phase::Fpdus;
     }
 
-    /// Returns the framing of the FPDU at the start of `piece`, or `None` if none begins there. If
-    /// the framing is not known yet, only a complete FPDU with a correct CRC is accepted.
+    /// Returns the framing of the FPDU at the start of `piece`, or `None` if no FPDU begins there.
+    /// If the framing is not known yet, only a complete FPDU with a correct CRC is accepted.
     fn begins_fpdu(&self, piece: &[u8], peer: Peer) -> Option<Framing> {
         let known = self.framing.is_some();
         let framing = self.framing.unwrap_or(Framing {

@@ -2,8 +2,8 @@
 //!
 //! In a capture, a segment may follow its own acknowledgement. This happens if the capture was
 //! merged from two queues of a network adapter, two mirror ports or two files. The sorter releases
-//! a segment after all bytes before it, and all bytes that it acknowledges. Until then the segment
-//! waits. The wait is bounded, because the capture may lack the awaited bytes.
+//! a segment after it has released all bytes before it and all bytes that it acknowledges. Until
+//! then, the segment waits. The wait is bounded, because the capture may lack the awaited bytes.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ const WINDOW: i32 = 1 << 30;
 #[derive(Debug, Clone)]
 pub(super) struct Arrival<'a> {
     pub(super) now: Now,
-    /// Index of the side that sent it.
+    /// Index of the side that sent the segment.
     pub(super) from: usize,
     pub(super) seq: u32,
     pub(super) ack: Option<u32>,
@@ -79,7 +79,7 @@ struct Way {
 pub(super) struct Sorter {
     ways: [Way; 2],
     /// Waiting segments in the order of the capture. The number counts all segments of the
-    /// connection.
+    /// connection up to this one.
     waiting: VecDeque<(u64, Arrival<'static>)>,
     held: usize,
     arrivals: u64,
@@ -101,8 +101,8 @@ impl Sorter {
         self.ways[way].absent
     }
 
-    /// Handles a segment of the capture. Returns it if it need not wait. Call [`due`](Self::due)
-    /// afterwards, because the segment may release others.
+    /// Handles a segment of the capture. Returns the segment if it need not wait. Call
+    /// [`due`](Self::due) afterwards, because the segment may release other segments.
     pub(super) fn push<'a>(&mut self, arrival: Arrival<'a>) -> Option<Arrival<'a>> {
         self.arrivals += 1;
         let way = &mut self.ways[arrival.from];
@@ -180,7 +180,8 @@ impl Sorter {
     }
 
     /// Returns the lowest sequence number that waits in a direction. Numbers are compared relative
-    /// to `base`, or without it to the segment that arrived first.
+    /// to `base`. If `base` is `None`, they are compared relative to the segment that arrived
+    /// first.
     fn lowest(&self, way: usize, base: Option<u32>) -> Option<u32> {
         let numbers = || {
             let of_way = self
@@ -193,7 +194,7 @@ impl Sorter {
         numbers().min_by_key(|seq| seq.wrapping_sub(base) as i32)
     }
 
-    /// Stops waiting for one of the reasons why the oldest segment waits. Repeated calls release
+    /// Gives up one of the conditions for which the oldest segment waits. Repeated calls release
     /// the segment.
     fn give_up(&mut self) {
         let Some((_, oldest)) = self.waiting.front() else {
@@ -201,7 +202,8 @@ impl Sorter {
         };
         let (way, other) = (oldest.from, 1 - oldest.from);
         let next = self.ways[way].next;
-        // The direction of the segment begins, or continues, at the lowest waiting number.
+        // The direction of the segment is assumed to begin, or continue, at the lowest waiting
+        // number.
         if let Some(lowest) = self.lowest(way, next)
             && next.is_none_or(|next| is_after(lowest, next))
         {

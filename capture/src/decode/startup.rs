@@ -30,7 +30,8 @@ pub struct Startup {
     pub revision: u8,
     /// Value of the PD_Length field.
     pub pd_length: u16,
-    /// Enhanced connection data. `None` if S does not apply or the Private Data is too short.
+    /// Enhanced connection data. `None` if the frame is not enhanced or its Private Data is too
+    /// short.
     pub enhanced: Option<Enhanced>,
 }
 
@@ -130,7 +131,7 @@ impl Startup {
         self.flags & 0x20 != 0
     }
 
-    /// Returns S. Before revision 2 it is a reserved bit, and this returns false.
+    /// Returns S. Before revision 2, S is a reserved bit, and the result is false.
     pub fn is_enhanced(&self) -> bool {
         self.revision >= 2 && self.flags & 0x10 != 0
     }

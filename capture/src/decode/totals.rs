@@ -41,12 +41,12 @@ pub struct Totals {
 pub struct ConnectionSummary {
     /// Number of the connection, as in [`Frame::connection`].
     pub number: u64,
-    /// Its Request, if the capture contains it.
+    /// Request of the connection, if the capture contains it.
     pub request: Option<Startup>,
-    /// Its Reply, if the capture contains it.
+    /// Reply of the connection, if the capture contains it.
     pub reply: Option<Startup>,
-    /// Summaries of the two directions, that of the initiator first. Without a Request, they are in
-    /// the order in which they were seen.
+    /// Summaries of the two directions, beginning with that of the initiator. Without a Request,
+    /// the directions are in the order in which they were seen.
     pub directions: [Direction; 2],
     /// Number of findings.
     pub findings: u64,
@@ -60,9 +60,9 @@ pub struct Direction {
     pub from: SocketAddr,
     /// Number of FPDUs.
     pub fpdus: u64,
-    /// Number of bytes in their ULPDUs.
+    /// Number of bytes in the ULPDUs.
     pub bytes: u64,
-    /// Statistics of its TCP segments.
+    /// Statistics of the TCP segments of this direction.
     pub segments: SegmentCounts,
 }
 

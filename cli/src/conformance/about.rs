@@ -7,7 +7,7 @@ use uwarp_conformance::{Selection, codes, coverage, explain, list, requirements,
 use crate::failure::{Failure, Report};
 use crate::output::Output;
 
-/// Prints the cases that match the patterns, one a line; all cases without a pattern.
+/// Prints the cases that match the patterns, one per line. Without patterns, prints all cases.
 ///
 /// # Errors
 /// A pattern matches no case, or the output cannot be written.
@@ -72,7 +72,7 @@ impl Rows {
 }
 
 /// Prints how many requirements of each section and RFC have a case, or a reason for having none.
-/// The requirements with neither follow, one a line.
+/// The requirements with neither follow, one per line.
 ///
 /// # Errors
 /// The output cannot be written.

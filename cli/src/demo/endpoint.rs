@@ -13,7 +13,7 @@ use crate::failure::{Failure, Report};
 /// Longest time that a step of the demo may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// QP whose queues have room for all work of one step, with its CQ and the completions taken so
+/// QP whose queues have room for all work of one step, with its CQ and the completions polled so
 /// far.
 pub(super) struct Endpoint {
     name: &'static str,

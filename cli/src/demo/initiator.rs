@@ -45,7 +45,7 @@ pub(super) fn run(
 ) -> Result<End, Failure> {
     let endpoint = Endpoint::new("endpoint A", device)?;
     let inbox = endpoint.register(plan::blank(), Access::LOCAL_WRITE)?;
-    // All receives are posted before connecting, so that every message finds one.
+    // All receives are posted before connecting, so that every message finds a receive.
     endpoint.post_receives(&inbox, 2)?;
     let mut a = Initiator {
         endpoint,

@@ -117,7 +117,7 @@ fn play(options: &Options, recording: Option<&Recording>) -> Result<(), Failure>
         (Err(a), Ok(_)) => return Err(a),
         (Ok(_), Err(b)) => return Err(b),
         (Err(a), Err(b)) => {
-            // One of the two errors caused the other.
+            // Both errors are reported, because one of them caused the other.
             b.print("demo");
             return Err(a);
         }

@@ -10,7 +10,7 @@ pub(super) const SIZES: [u32; 22] = [
     262_147, 1_048_577, 4_194_301, 16_777_216,
 ];
 
-/// Number of bytes between two messages, which must not change.
+/// Number of bytes in the gap between two messages. No operation may change a gap.
 const GAP: u32 = 29;
 /// Value of every byte in the gaps.
 const BLANK: u8 = 0xEE;

@@ -3,7 +3,7 @@
 
 use uwarp_verbs::{Completion, MemoryRegion, WcOpcode};
 
-/// Length of the region in bytes. All of them are 0 at first.
+/// Length of the region in bytes. All bytes are 0 at first.
 pub(super) const LEN: usize = 64;
 /// Offset in bytes of the word that A's additions change.
 pub(super) const COUNTER: usize = 0;

@@ -5,7 +5,7 @@ use uwarp_capture::decode::{
     ConnectionSummary, Direction, Field, Finding, Frame, Startup, Totals, Value,
 };
 
-/// Returns the object of a frame; `hex` adds its bytes.
+/// Returns the object of a frame. With `hex`, it includes the bytes of the frame.
 pub(super) fn frame(frame: &Frame, hex: bool) -> Json {
     let fields: Vec<Json> = frame.fields().iter().map(field).collect();
     let findings: Vec<Json> = frame.findings.iter().map(finding).collect();

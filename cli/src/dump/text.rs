@@ -12,7 +12,7 @@ pub(super) fn frame(frame: &Frame, since: Duration) -> String {
     format!("{:>11.6} {frame}", since.as_secs_f64())
 }
 
-/// Formats the bytes of a frame, field by field, 16 bytes a line.
+/// Formats the bytes of a frame, field by field, 16 bytes per line.
 pub(super) fn fields(frame: &Frame) -> Vec<String> {
     frame.fields().iter().flat_map(field).collect()
 }

@@ -15,7 +15,7 @@ pub(super) const RULE: &str =
 /// Number of bytes in perftest's MB.
 const MEBI: f64 = (1 << 20) as f64;
 
-/// Returns the bytes a second that are one unit of the report.
+/// Returns the number of bytes per second in one unit of the report.
 pub(super) fn scale(gigabits: bool) -> f64 {
     if gigabits { 1e9 / 8.0 } else { MEBI }
 }
@@ -24,7 +24,7 @@ pub(super) fn scale(gigabits: bool) -> f64 {
 pub(super) struct Table {
     /// True for Gbit/s, false for MB/s.
     gigabits: bool,
-    /// Adds a column with the busy time of this machine's processors.
+    /// True to add a column with the busy time of this machine's processors.
     cpu_util: bool,
 }
 
@@ -46,7 +46,7 @@ impl Table {
         both(row).map_or(0.0, |both| both.average) / scale(self.gigabits)
     }
 
-    /// Returns the message rate of both directions together, in millions a second.
+    /// Returns the message rate of both directions together, in millions per second.
     #[expect(clippy::unused_self, reason = "as `average`")]
     pub(super) fn rate(&self, row: &Row) -> f64 {
         both(row).map_or(0.0, |both| both.rate) / 1e6

@@ -88,7 +88,7 @@ fn ping(session: &Session, start: &MemoryRegion, number: u32, validate: bool) ->
     Ok(())
 }
 
-/// Tells the server which memory it may read or write next.
+/// Sends the server an advert of the memory that it may read or write next.
 fn lend(session: &Session, region: &MemoryRegion) -> Result<(), Failure> {
     let advert = Advert::of(region);
     session.printer.debug(format_args!(

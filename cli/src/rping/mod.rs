@@ -114,8 +114,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     } else {
         client::run(options, &device, printer)
     };
-    // The network may have caused the failure, for example by an address conflict. This prints its
-    // events.
+    // The network may have caused the failure, for example by an address conflict, so its events
+    // are printed.
     if result.is_err() {
         let _ = check_network(&device);
     }

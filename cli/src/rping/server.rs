@@ -27,7 +27,8 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
     printer.debug(format_args!("rdma_listen {}", listener.local_addr()))?;
     if !options.persistent {
         let request = next_request(device, &listener)?;
-        // The server has one client only. Closing the listener refuses all others at once.
+        // The server serves only one client. Closing the listener refuses all other clients at
+        // once.
         drop(listener);
         return serve(device, request, printer);
     }

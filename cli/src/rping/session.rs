@@ -20,8 +20,8 @@ const CLOSE: Duration = Duration::from_secs(5);
 
 /// Reason for the end of a session.
 pub(super) enum Stop {
-    /// The peer closed the connection gracefully. The role decides whether the peer should have
-    /// done so.
+    /// The peer closed the connection gracefully. The client and the server decide whether this is
+    /// an error.
     PeerClosed,
     /// Any other reason.
     Failed(Failure),

@@ -17,7 +17,7 @@ pub(super) fn this_executable() -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::because(format!("this executable cannot be found: {error}")))
 }
 
-/// Copies the command and the library into `prefix`. Returns the paths of the new files, one a
+/// Copies the command and the library into `prefix`. Returns the paths of the new files, one per
 /// line.
 ///
 /// # Errors

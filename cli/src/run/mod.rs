@@ -1,7 +1,7 @@
 //! `uwarp run`: runs an unmodified program of libibverbs and librdmacm on uwarp.
 //!
-//! The command sets the environment and then replaces itself by the program (`exec`). Exit status,
-//! signals and descriptors are therefore those of the program.
+//! The command sets the environment and then replaces itself with the program (`exec`). The process
+//! therefore has the exit status, the signals and the descriptors of the program.
 
 mod install;
 mod library;
@@ -204,13 +204,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         command.env("LD_PRELOAD", prepended("LD_PRELOAD", &file)?);
     }
     let error = command.exec();
-    // `exec` restored the default action of SIGPIPE. Printing to a closed pipe would end this
-    // process.
+    // The failed `exec` has restored the default action of SIGPIPE. Printing to a closed pipe would
+    // end this process.
     signals::ignore_broken_pipes();
     Err(not_run(program, &error))
 }
 
-/// Returns the value of a variable that is a list of paths, with `path` put in front.
+/// Returns the value of a variable that is a list of paths, with `path` as the first element.
 fn prepended(name: &str, path: &Path) -> Result<OsString, Failure> {
     let old = env::var_os(name).filter(|old| !old.is_empty());
     let old = old.iter().flat_map(env::split_paths);

@@ -380,7 +380,7 @@ mod tests {
     fn a_setuid_bit_matters_where_it_changes_the_user() {
         let file = changed("setuid", |_| {});
         fs::set_permissions(&file.0, fs::Permissions::from_mode(0o4755)).unwrap();
-        // The setuid bit of the current user changes nothing.
+        // The setuid bit changes nothing if the file belongs to the current user.
         assert_eq!(reason(&file.0), None);
         if geteuid().is_root() {
             std::os::unix::fs::chown(&file.0, Some(65534), None).unwrap();

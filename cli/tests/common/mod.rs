@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time limit of every wait. Nothing in these tests takes this long, unless it hangs.
+/// Time limit of every wait. It is reached only if a test hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Status and output of a command that has ended.
@@ -134,8 +134,8 @@ impl Uwarp {
         }
     }
 
-    /// Starts a command that SIGINT, SIGTERM and SIGHUP end. Without this, a shell without job
-    /// control would start it with SIGINT ignored.
+    /// Starts a command that SIGINT, SIGTERM and SIGHUP end. A shell without job control would
+    /// otherwise start it with SIGINT ignored.
     pub(crate) fn start_interruptible(args: &[&str]) -> Uwarp {
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_uwarp")]);
@@ -207,8 +207,8 @@ impl Drop for Uwarp {
     }
 }
 
-/// Returns an output that has lost its reader before the process starts. A reader that closes later
-/// may be too late, because short output has been written by then.
+/// Returns an output whose reader is closed before the process starts. If the reader closed later,
+/// short output might already be written.
 pub(crate) fn without_reader() -> Stdio {
     // Dropping the reader would not suffice, because a process that another test starts now may
     // hold a copy of it.
@@ -242,8 +242,8 @@ impl TempFile {
         &self.0
     }
 
-    /// Returns a path below this one. It does not exist, unless the test created a directory here.
-    /// A fixed name might exist on this machine.
+    /// Returns a path below this temporary path. It does not exist, unless the test has created it.
+    /// A fixed path might exist on this machine.
     #[allow(dead_code, reason = "not every test that includes this needs it")]
     pub(crate) fn below(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()

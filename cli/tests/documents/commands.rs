@@ -11,14 +11,14 @@ use crate::shell::{Home, has_example, has_library, has_program, way_in};
 /// Treatment of a block of commands.
 enum How {
     Run(Run),
-    /// The block has commands of Cargo or ci.sh. The test checks that the things they name exist;
-    /// CI runs them.
+    /// The block has commands of Cargo or ci.sh, which CI runs. The test checks that everything
+    /// they name exists.
     Named,
     /// No test runs the block, for this reason.
     Reader(&'static str),
 }
 
-/// Settings for a block that is run in its own network namespace.
+/// Settings to run a block in its own network namespace.
 struct Run {
     /// Commands to run before those of the block.
     before: &'static str,

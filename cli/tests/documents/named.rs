@@ -1,5 +1,5 @@
-//! Checks that the parts, packages, tests and targets exist which commands of Cargo and ci.sh in
-//! the pages name.
+//! Checks commands of Cargo and ci.sh in the pages: the parts, packages, tests and targets that
+//! they name must exist.
 
 use crate::pages::{files, root, text};
 

@@ -12,7 +12,7 @@ use crate::common::{Ended, Uwarp};
 /// processes.
 const WAYS: [&[&str]; 2] = [&["-Urnpf", "--kill-child"], &["-npf", "--kill-child"]];
 
-/// Returns options of `unshare` that work here, or the reason why none does.
+/// Returns options of `unshare` that work here, or the reason why no options work.
 pub(crate) fn way_in() -> &'static Result<&'static [&'static str], String> {
     static WAY: OnceLock<Result<&'static [&'static str], String>> = OnceLock::new();
     WAY.get_or_init(|| {
@@ -47,8 +47,8 @@ impl Home {
         home
     }
 
-    /// Runs a script by bash. The loopback interface is up when it starts. The output is all in
-    /// `stdout`.
+    /// Runs a script by bash. The loopback interface is up when it starts. The result contains all
+    /// output in `stdout`.
     pub(crate) fn run(&self, script: &str) -> Result<Ended, String> {
         let way = way_in().clone()?;
         let path = std::env::var("PATH").unwrap_or_default();
@@ -87,8 +87,8 @@ pub(crate) fn has_example(name: &str) -> bool {
     built().join(name).exists()
 }
 
-/// Returns the command under test. `UWARP_BIN` may name another one, which has its library in the
-/// same directory.
+/// Returns the command under test. `UWARP_BIN` may name another command, which has its library in
+/// the same directory.
 fn command() -> PathBuf {
     match std::env::var_os("UWARP_BIN") {
         Some(path) => PathBuf::from(path),

@@ -23,8 +23,8 @@ pub(crate) struct Attack {
     /// Maximum memory in MiB that the victim may use besides the application's memory, in a full
     /// run and in a small one. The limits are close to the observed values, so that a leak shows.
     pub(crate) memory: [u64; 2],
-    /// True if honest peers connect to the same listener during the attack. They cannot if the
-    /// victim has no descriptors left, or is killed.
+    /// True if honest peers connect to the same listener during the attack. They cannot connect if
+    /// the victim has no descriptors left, or is killed.
     pub(crate) visited: bool,
     /// Runs the attack. Returns its outcome, or an error if the victim misbehaved.
     pub(crate) run: fn(&mut Scene, &mut Pace) -> Result<AttackOutcome>,
@@ -231,7 +231,7 @@ fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     let mut rounds = planned;
     // On a busy machine, a late round sometimes added a few megabytes once. As far as is known, the
     // stack then kept a limited number of large buffers for reuse. A leak would grow in each round,
-    // so twice as many rounds distinguish the two.
+    // so twice as many rounds distinguish the two cases.
     while left.len() < rounds {
         pace.next();
         // Attacks without visitors end the process or need their own process, so they are skipped.

@@ -91,13 +91,14 @@ impl Controller {
         })
     }
 
-    /// Listens on a free port and accepts every connection. Each connection has room for a few
-    /// Sends of 64 bytes.
+    /// Listens on a free port and accepts every connection. Each connection has room for one send
+    /// request and one receive.
     pub(crate) fn listen(&mut self) -> Result<SocketAddr> {
         self.listen_with("none")
     }
 
-    /// Does the same as [`Controller::listen`], and gets notifications of these completions.
+    /// Does the same as [`Controller::listen`], and also requests notifications of completions.
+    /// `notify` selects their kind.
     pub(crate) fn listen_with(&mut self, notify: &str) -> Result<SocketAddr> {
         let command = json!({"cmd": "listen", "addr": "127.0.0.1", "auto": true, "backlog": 4096,
             "send_wr": 1, "recv_wr": 1, "send_sge": 1, "recv_sge": 1, "notify": notify});

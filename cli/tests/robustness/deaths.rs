@@ -13,8 +13,8 @@ use crate::scene::Scene;
 use crate::victim::{Confined, Usage, Victim};
 use crate::{PATIENCE, Result};
 
-/// Variable that makes this program the writer that gets killed. Its value: address, STag, TO,
-/// length.
+/// Environment variable that makes this program the writer that is killed. Its value contains the
+/// address, the STag, the TO and the length.
 const WRITER: &str = "UWARP_TEST_WRITER";
 
 /// Number of bytes in each segment that the writer sends.

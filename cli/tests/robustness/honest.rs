@@ -1,5 +1,5 @@
-//! Honest peer that works during an attack. It writes and reads back continuously, and every
-//! operation must succeed.
+//! Honest peer that works during an attack. It continuously writes data and reads the data back.
+//! Every operation must succeed.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::{PATIENCE, Result};
 
 /// Number of bytes in one Write.
 const PIECE: u32 = 64 << 10;
-/// Number of Writes in one round. After them, everything is read back and compared.
+/// Number of Writes in one round, after which all data is read back and compared.
 const PIECES: u32 = 16;
 /// Number of bytes of the victim's region that a client uses.
 pub(crate) const ROOM: u64 = (PIECE * PIECES) as u64;
@@ -125,8 +125,8 @@ impl Honest {
         })
     }
 
-    /// Returns the bytes a second in both directions together, between two times: the average, and
-    /// the rate of the worst second.
+    /// Returns the throughput between two times, in bytes a second, both directions together: the
+    /// average, and that of the worst second.
     pub(crate) fn rates(&self, from: Instant, to: Instant) -> [f64; 2] {
         const SECOND: Duration = Duration::from_secs(1);
         let rounds = lock(&self.rounds);
@@ -136,7 +136,7 @@ impl Honest {
             (many as u64 * 2 * ROOM) as f64 / (to - from).as_secs_f64()
         };
         let mut worst = rate(from, to);
-        // The worst second starts at the end of a round, or ends at `to`.
+        // A candidate for the worst second starts at the end of a round, or ends at `to`.
         let begun = rounds.iter().copied().filter(|at| *at >= from);
         for at in begun.chain(to.checked_sub(SECOND)) {
             if at >= from && at + SECOND <= to {

@@ -1,6 +1,6 @@
 //! Hostile and broken peers attack a real process, `uwarp agent`, over loopback. Each attack is a
-//! test. It watches the process's memory and descriptors, and an honest connection at the same
-//! time.
+//! test. The test watches the memory and the descriptors of the process, and also an honest
+//! connection.
 //!
 //! Loads are small by default. `UWARP_ROBUSTNESS=full` selects full loads, and
 //! `UWARP_ROBUSTNESS_REPORT` names the file of the report; `./ci.sh robustness` sets both.
@@ -32,13 +32,13 @@ use victim::{Confined, Usage};
 /// Result of a step. Its errors are sentences that explain the failure.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Time limit of every wait. Nothing here takes this long, unless it hangs.
+/// Time limit of every wait. A wait that takes longer has hung.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Fraction of its throughput that the honest peer must keep, in full runs.
 const LEAST: f64 = 0.5;
 
-/// Maximum time that an honest peer may take which connects during an attack, in full runs.
+/// Maximum duration of a visit by an honest peer during an attack, in full runs.
 const LATE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Raises the limit of descriptors, because this process has one end of thousands of connections.
+/// Raises the limit of descriptors, because this process holds one end of thousands of connections.
 /// The victim inherits the new limit.
 fn raise_limit() {
     let mut limit = getrlimit(Resource::Nofile);

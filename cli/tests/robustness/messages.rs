@@ -22,7 +22,7 @@ pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<Atta
         for number in 1..=100 {
             peer.terminate(number)?;
         }
-        // The victim closes after the first Terminate Message, so it may refuse the rest.
+        // The victim closes after the first Terminate Message, so sending the rest may fail.
         let _ = peer.flush();
         let came = peer.drain()?;
         if came > 0 {
@@ -87,8 +87,8 @@ pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<Attack
         if scene.stags().contains(&guess) {
             continue;
         }
-        // A wrong guess ends its connection, so each guess has its own connection. A second message
-        // on the same connection has the right STag.
+        // A wrong guess ends its connection, so each guess has its own connection. The second
+        // message on the same connection has the right STag and must be ignored.
         let mut guessing = Peer::connect(scene.listener)?;
         for stag in [guess, scene.region.rkey] {
             guessing.write(true, stag, scene.region.addr, &[0xEE; 8])?;

@@ -1,4 +1,4 @@
-//! The attacker, which sends any bytes over plain TCP.
+//! The attacker, which sends arbitrary bytes over plain TCP.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use uwarp_rdmap::{
 
 use crate::{PATIENCE, Result};
 
-/// Source address of attacks. The honest peer has another one.
+/// Source address of attacks. Honest peers use another address.
 pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 
 /// Length of a startup frame without Private Data, in bytes.
@@ -146,7 +146,7 @@ impl Peer {
     }
 
     /// Stages a Read Request for `len` bytes of the victim's memory. The victim does not check the
-    /// sink, which only its response names.
+    /// sink; it only copies the sink into the response.
     pub(crate) fn read(&mut self, len: u32, stag: u32, to: u64) -> Result<()> {
         self.reads += 1;
         let request = ReadRequestHeader {
@@ -216,8 +216,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends an empty Read and waits for its response. The victim has then accepted everything
-    /// before the Read.
+    /// Sends an empty Read and waits for its response. The victim has then processed everything
+    /// that was sent before the Read.
     pub(crate) fn expect_delivery(&mut self) -> Result<()> {
         self.read(0, 0, 0)?;
         self.flush()?;

@@ -26,7 +26,7 @@ struct OfScene {
     /// Throughput of the honest peer during the attack, as fractions of its throughput without an
     /// attack: over the whole attack, and in the worst second.
     ratios: [f64; 2],
-    /// Lowest and highest throughput without an attack, in bytes a second.
+    /// Lowest and highest throughput of the honest peer without an attack, in bytes a second.
     quiet: [f64; 2],
 }
 
@@ -53,8 +53,9 @@ impl Row {
         }
     }
 
-    /// Adds the honest peer's throughput during the attack (`rates`), and in three samples each
-    /// before and after it (`quiet`). Also adds the visits of other honest peers during the attack.
+    /// Adds the honest peer's throughput: during the attack (`rates`), and in three samples before
+    /// and three after the attack (`quiet`). Also adds the visits of other honest peers during the
+    /// attack.
     pub(crate) fn measured(
         mut self,
         rates: [f64; 2],
@@ -63,8 +64,8 @@ impl Row {
     ) -> Row {
         if let Some(of_scene) = &mut self.of_scene {
             let [before, after] = quiet.map(|rates| rates.iter().sum::<f64>() / 3.0);
-            // The reference is the better of the two, because a lasting slowdown is an effect of
-            // the attack as well.
+            // The reference is the better of the two averages, because a lasting slowdown is an
+            // effect of the attack as well.
             of_scene.ratios = rates.map(|rate| rate / before.max(after));
             let all = quiet.as_flattened();
             of_scene.quiet = [

@@ -31,14 +31,14 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// Starts a victim, its application and an honest peer. `whole`: true for a full run, which
-    /// measures. In a small run the honest peer pauses between rounds, because it must not use the
-    /// whole machine.
+    /// measures throughput. In a small run the honest peer pauses between rounds, because it must
+    /// not use the whole machine.
     pub(crate) fn new(whole: bool, confined: Confined) -> Result<Scene> {
         let victim = Victim::start([0, 0], confined)?;
         let mut controller = Controller::connect(victim.control)?;
         let (listener, elsewhere) = (controller.listen()?, controller.listen()?);
         let len = if whole { 16 } else { 1 } << 20;
-        // The region has all access rights, so that a successful attack shows.
+        // Peers have all access rights to the region, so a successful attack changes its bytes.
         let region = controller.register(len, "lw,rw,rr")?;
         let mut room = || controller.register(ROOM, "lw,rw,rr");
         let (target, spare, visited) = (room()?, room()?, room()?);
@@ -79,7 +79,7 @@ impl Scene {
         self.newcomer_at(self.listener)
     }
 
-    /// Checks the same at another listener.
+    /// Like `newcomer`, but connects to this listener.
     pub(crate) fn newcomer_at(&self, listener: SocketAddr) -> Result<()> {
         let served = Client::connect(listener, self.spare).and_then(|mut c| c.round());
         served.map_err(|error| {

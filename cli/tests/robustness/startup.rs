@@ -15,8 +15,8 @@ const OF_ONE_ADDRESS: u64 = 2_048;
 /// Default maximum number of connections in startup at one listener.
 const OF_A_LISTENER: u64 = 4_096;
 
-/// Maximum number of bytes that the second half of many connections may add to the memory. A leak
-/// of 64 bytes for each of 50,000 connections exceeds it.
+/// Maximum growth of the memory, in bytes, during the second half of many connections. A leak of 64
+/// bytes for each of 50,000 connections exceeds it.
 const ONCE_MORE: u64 = 2 << 20;
 
 /// Opens a connection. Returns `None` if the victim has already reset it.
@@ -152,7 +152,7 @@ pub(crate) fn out_of_descriptors(scene: &mut Scene, pace: &mut Pace) -> Result<A
         thread::sleep(Duration::from_millis(10));
     }
     let load = pace.summary();
-    // The victim retries twenty times a second, and reports the shortage once.
+    // The victim retries twenty times a second, but must report the shortage only once.
     scene.honest.wait_round()?;
     thread::sleep(Duration::from_millis(200));
     let said = scene.victim.said();

@@ -20,11 +20,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A running agent process, which is killed on drop.
 pub(crate) struct Victim {
     child: Child,
-    /// Keeps a reader on the agent's stdout.
+    /// Keeps the read end of the agent's stdout open.
     _stdout: BufReader<ChildStdout>,
     /// Output on stderr so far.
     said: Arc<Mutex<String>>,
-    /// Address on which the agent serves as `rping -s` does.
+    /// RDMA address on which the agent answers pings, like `rping -s`.
     pub(crate) rdma: SocketAddr,
     pub(crate) control: SocketAddr,
 }
@@ -36,15 +36,15 @@ pub(crate) enum Confined {
     /// The process may have at most this many descriptors.
     Descriptors(u32),
     /// All threads share one arena of the allocator. With several arenas, memory that one thread
-    /// frees is useless to the others. The total then grows by chance for dozens of rounds, without
-    /// more memory in use.
+    /// frees is useless to the others. The memory of the process then grows by chance for dozens of
+    /// rounds, although no more of it is in use.
     OneArena,
 }
 
 /// Resources that a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Resident memory in bytes, without pages of files.
+    /// Resident memory in bytes, without file-backed pages.
     pub(crate) memory: u64,
     pub(crate) descriptors: u64,
 }
@@ -53,8 +53,8 @@ pub(crate) struct Usage {
 const TICK: f64 = 0.01;
 
 impl Victim {
-    /// Starts an agent on these ports of 127.0.0.1, for RDMA and for controllers. Port 0 takes a
-    /// free port.
+    /// Starts an agent on these ports of 127.0.0.1: one for RDMA and one for controllers. Port 0
+    /// selects a free port.
     pub(crate) fn start(ports: [u16; 2], confined: Confined) -> Result<Victim> {
         let mut command = match confined {
             Confined::Not | Confined::OneArena => Command::new(UWARP),
@@ -66,7 +66,7 @@ impl Victim {
             }
         };
         if confined == Confined::OneArena {
-            // The caches of the threads would make the memory vary by chance as well.
+            // The caches of the threads would also make the memory vary by chance.
             let tunables = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0";
             command.env("GLIBC_TUNABLES", tunables);
         }
@@ -132,7 +132,8 @@ impl Victim {
     /// Returns the processor time that the process has used, in seconds.
     pub(crate) fn processor(&self) -> Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // After the name, which may contain anything, `utime` and `stime` are fields 12 and 13.
+        // The process name may contain anything. After it, `utime` and `stime` are fields 12 and
+        // 13, counted from 1.
         let fields = stat.rsplit(')').next().unwrap_or_default();
         let ticks = fields.split_whitespace().skip(11).take(2);
         let ticks: std::result::Result<Vec<u64>, _> = ticks.map(str::parse).collect();

@@ -5,13 +5,13 @@ use serde_json::Value;
 
 const PAGE: &str = include_str!("page.html");
 
-/// Maximum number of hexadecimal digits kept of bytes that are not split into fields. The page
-/// shows 256 bytes; one more byte lets it detect that the data is longer.
+/// Maximum number of hexadecimal digits that are kept for data without fields. The page shows 256
+/// bytes; one more byte lets it detect that the data is longer.
 const DIGITS: usize = 2 * 257;
-/// Maximum number of hexadecimal digits that the page shows of a field.
+/// Maximum number of hexadecimal digits that the page shows for a field.
 const FIELD: usize = 48;
 
-/// Builds the page for some runs, with the targets side by side. Each run is a document from
+/// Builds the page for one or more runs, with the targets side by side. Each run is a document from
 /// [`json`](super::json).
 #[must_use]
 pub fn html(runs: &[Value]) -> String {
@@ -33,7 +33,8 @@ pub fn html(runs: &[Value]) -> String {
     PAGE.replacen("\"RUNS\"", &data, 1)
 }
 
-/// Removes data that the page does not show. The page contains the logs of thousands of cases.
+/// Removes data that the page does not show, because a page contains the logs of thousands of
+/// cases.
 fn slim(entry: &mut Value) {
     let fields = entry["fields"].as_array_mut();
     let named = fields.as_ref().is_some_and(|fields| !fields.is_empty());

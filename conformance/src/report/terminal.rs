@@ -8,9 +8,9 @@ use crate::catalogue::requirements;
 use crate::run::{Failure, LogEntry, Outcome, Verdict, Who};
 use crate::words::many;
 
-/// Maximum number of bytes shown of a field.
+/// Maximum number of bytes shown for a field.
 const SHOWN: usize = 64;
-/// Maximum number of fields shown of a log entry.
+/// Maximum number of fields shown for a log entry.
 const FIELDS: usize = 40;
 /// Maximum number of log entries shown before a failure.
 const ENTRIES: usize = 6;
@@ -25,9 +25,9 @@ pub struct Counts {
     pub failed: usize,
     /// Cases that could not be tried.
     pub skipped: usize,
-    /// Cases that failed as the file of deviations says.
+    /// Cases that failed, as the file of deviations expects.
     pub deviations: usize,
-    /// Cases that passed although the file of deviations says otherwise.
+    /// Cases that passed, although the file of deviations expects a failure.
     pub unexpected: usize,
     /// Cases without a verdict, because the suite, its agent or the network failed.
     pub errors: usize,
@@ -58,8 +58,8 @@ impl Counts {
     }
 }
 
-/// Formats a case that did not pass: its rule, the sent, expected and received data with their
-/// bytes, and its requirements.
+/// Formats a case that did not pass: its rule, its requirements, and the sent, expected and
+/// received data with their bytes.
 #[must_use]
 pub fn failure(outcome: &Outcome) -> String {
     let mut text = format!(

@@ -110,7 +110,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Returns the protection domain of a connection, as its setup chose it.
+    /// Returns the protection domain that the setup of a connection chose.
     fn pd_of(&self, conn: u64) -> u32 {
         self.pds.get(&conn).copied().unwrap_or(0)
     }

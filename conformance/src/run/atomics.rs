@@ -74,7 +74,7 @@ impl Player<'_> {
         );
         let (mask, compared) = (long(&header, 28), (long(&header, 36), long(&header, 44)));
         // In an addition of 64 bits, a field boundary at the top bit has no effect. The mask may
-        // contain it.
+        // therefore contain this bit.
         let operands = match code {
             0 => mask & !(1 << 63) == 0,
             _ => mask == u64::MAX && compared == (compare, u64::MAX),
@@ -85,8 +85,8 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Collects Atomic Requests and answers them with `values`. Requests that are outstanding
-    /// together are answered together, and there may be at most `most` of them.
+    /// Collects Atomic Requests and answers them with `values`. Answers all outstanding requests
+    /// together. At most `most` requests may be outstanding.
     pub(super) fn answer_atomics(&mut self, values: &[u64], most: usize) -> Step {
         let expected = format!("{} Atomic Requests, at most {most} at once", values.len());
         let already = self.connection()?.atomics.len();

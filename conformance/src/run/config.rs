@@ -11,19 +11,20 @@ use crate::transport::{KernelTcp, Network};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The target listens at this address, and the suite connects as Initiator. With an agent, the
-    /// target can also connect, and the suite is the Responder.
+    /// target can also connect; then the suite is the Responder.
     At(SocketAddr),
     /// The target connects to the suite, which listens at this address.
     Dials(SocketAddr),
-    /// The suite starts this command for each case, and the command connects to the suite. Its
-    /// words `{host}`, `{port}` and `{addr}` are replaced by the address where the suite listens.
-    /// If the command contains none of them, the address is appended as the last word.
+    /// The suite starts this command for each case, and the command connects to the suite. In the
+    /// command, `{host}`, `{port}` and `{addr}` are replaced by the host, the port and the whole
+    /// address on which the suite listens. If the command contains none of these three words, the
+    /// address is appended as the last word.
     Command(String),
 }
 
 /// Translates addresses, for networks in which the suite and the target see different addresses.
 pub trait Route: Send + Sync {
-    /// Returns the port on which the application on the target has to listen. 0 stands for any free
+    /// Returns the port on which the application on the target has to listen. 0 means any free
     /// port.
     fn port(&self) -> u16;
     /// Returns the address to which the suite connects if the application listens on `port`.

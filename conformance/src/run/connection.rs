@@ -228,7 +228,7 @@ impl Connection {
     /// Returns true if the FPDU is a wake-up: a Write of zero length that an Initiator sends in
     /// case the Responder missed its first FPDU. uwarp does this (`Settings::wake_up`).
     ///
-    /// No rule forbids a wake-up between two messages, and no case is about it. Therefore
+    /// No rule forbids a wake-up between two messages, and no case tests it. Therefore
     /// [`Connection::next`] skips it. The rules for senders still apply to it.
     fn is_wake_up(&self, fpdu: &OpenedFpdu) -> bool {
         let is_allowed = self.may_wake

@@ -12,9 +12,9 @@ use crate::transport::Network;
 const UNREACHABLE: &str = "the target cannot be reached";
 /// Pause between two attempts to connect to a target.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// Number of failed listeners after which the target counts as dead. Each of these listeners was
-/// made for one case. One of them may fail alone. If a firewall drops everything, later cases
-/// are skipped without waiting for a timeout.
+/// Number of unreachable listeners after which the target counts as dead. The agent creates each
+/// listener for one case, and a single listener may fail alone. If a firewall drops everything,
+/// only this many cases wait for a timeout, and the others are skipped.
 const LISTENERS: u32 = 4;
 
 /// Reachability of the target, shared by all cases and workers of a run.
@@ -23,9 +23,8 @@ const LISTENERS: u32 = 4;
 /// Unknown ── connection ──► Reached ── no connection within `patience` ──► Gone
 ///    └───── no connection ───────────────────────────────────────────────► Gone
 /// ```
-/// With an agent, each case has a listener of its own. One listener that cannot be reached does not
-/// prove that the target is dead, but [`LISTENERS`] of them do.
-/// of them do.
+/// With an agent, each case has its own listener. One unreachable listener does not prove that the
+/// target is dead, but [`LISTENERS`] of them do.
 #[derive(Debug, Default)]
 pub(super) struct Contact {
     state: Mutex<State>,
@@ -35,8 +34,8 @@ pub(super) struct Contact {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No connection has been established yet. The number counts listeners of an agent that could
-    /// not be reached.
+    /// No connection has been established yet. Contains the number of the agent's listeners that
+    /// could not be reached.
     Unknown(u32),
     Reached,
     Gone,
@@ -99,9 +98,9 @@ impl Contact {
     /// Establishes a connection by calling `attempt`. The first call of a run decides whether the
     /// target can be reached, and other workers wait for it.
     ///
-    /// `first`: time to retry if no connection of the run was established before. `patience`: time
-    /// to retry if the target was reached before and does not answer now, such as a server that
-    /// restarts after each connection. After that time the target counts as dead. Without
+    /// `first`: time to retry if the run has not established any connection yet. `patience`: time
+    /// to retry if the target was reached before but does not answer now, such as a server that
+    /// restarts after each connection. After this time the target counts as dead. Without
     /// `patience`, a failure affects only this case.
     ///
     /// For a listener that the agent created for one case, use [`make_alone`](Self::make_alone).
@@ -188,8 +187,8 @@ fn says_gone(error: &Error) -> bool {
 }
 
 impl NoContact {
-    /// Converts the reason into the end of a case. `words` describes a failed attempt of the case
-    /// itself.
+    /// Converts the reason into the end of a case. `words` converts the error of an attempt that
+    /// this case made.
     pub(super) fn stop(self, words: impl FnOnce(Error) -> Stop) -> Stop {
         match self {
             NoContact::Now(error) | NoContact::Never(error) | NoContact::Lost(error) => {

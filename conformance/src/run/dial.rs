@@ -17,8 +17,8 @@ use crate::agent::number;
 use crate::script::{Answer, Setup};
 use crate::transport::{Listener, Stream};
 
-/// Time limit for the first connection of a target that connects, so that it can be started by
-/// hand.
+/// Time limit for the first connection from a target that connects to the suite. It is long enough
+/// to start the target by hand.
 const TO_START: Duration = Duration::from_secs(60);
 
 impl Player<'_> {
@@ -80,7 +80,7 @@ impl Player<'_> {
     }
 
     /// Returns the result of a case whose connection failed. `aborted`: number of connections that
-    /// the case made and ended before.
+    /// the case has already made and aborted.
     fn no_connection(&mut self, to: SocketAddr, aborted: u32, no: NoContact) -> Stop {
         let had_one = !self.connections.is_empty() || aborted > 0;
         let was_reached = matches!(no, NoContact::Lost(_));
@@ -123,9 +123,9 @@ impl Player<'_> {
             .make(&**network, Duration::ZERO, Some(*timeout), attempt)
     }
 
-    /// Makes a connection and ends it before the Request. An odd `number` resets it at once. An
-    /// even one sends a FIN, waits for a reaction, and then resets it. `number`: connections of
-    /// this kind that the case made before.
+    /// Makes a connection and ends it before the Request. If `number` is odd, resets the connection
+    /// at once. Otherwise sends a FIN, waits for a reaction, and then resets it. `number`: number
+    /// of such connections that the case has already made.
     fn abort_connection(&mut self, to: SocketAddr, number: u32) -> Step {
         let reset = number % 2 == 1;
         let connected = self.connect(to, None);
@@ -193,7 +193,7 @@ impl Player<'_> {
             .ok_or_else(|| Stop::Infrastructure(format!("the target did not connect to {at}")))
     }
 
-    /// Accepts a connection without an agent. The next connection counts as that of the target.
+    /// Accepts a connection without an agent. The next connection counts as the target's.
     fn wait_for_target(&mut self, setup: &Setup) -> Result<Box<dyn Stream>, Stop> {
         if setup.mss.is_some() {
             return Err(Stop::Skip(
@@ -239,7 +239,7 @@ fn accept(
     let made = match config.target {
         Target::Dials(_) => contact.make(network, TO_START, None, attempt),
         Target::Command(_) => contact.make(network, Duration::ZERO, None, attempt),
-        // With an agent, the agent shows whether the target lives.
+        // This target has an agent, which shows whether it still lives.
         Target::At(_) => attempt().map_err(NoContact::Now),
     };
     match made {

@@ -16,8 +16,7 @@ const LEAVE: Duration = Duration::from_millis(200);
 
 impl Player<'_> {
     /// Expects the startup frame of the target, with enhanced connection data. Skips the case if
-    /// the target omits the data or, as Responder, closes the connection, because it has no
-    /// enhanced setup.
+    /// the target has no enhanced setup: it omits the data or, as Responder, closes the connection.
     pub(super) fn expect_enhanced(&mut self) -> Step {
         match self.expect_startup() {
             Err(Stop::Fail { .. }) if self.target_responds && self.connection()?.poll_end() => {

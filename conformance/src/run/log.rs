@@ -9,7 +9,7 @@ use crate::words::many;
 /// Maximum number of bytes kept from the beginning of a case, and also from its end. Few cases
 /// exchange more.
 const KEPT: usize = 256 << 10;
-/// Estimated memory of an entry besides its text and bytes.
+/// Estimated memory of an entry in bytes, besides its text and data.
 const ENTRY: usize = 128;
 
 /// Log of sent and received data. If it grows too large, entries in the middle are dropped.

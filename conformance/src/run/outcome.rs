@@ -18,8 +18,8 @@ pub enum Verdict {
     /// The target breaks the rule, and the file of deviations expects it. The text is the reason in
     /// that file.
     Deviation(String, Failure),
-    /// The target follows the rule, although the file of deviations expects a failure. Its entry
-    /// should be removed.
+    /// The target follows the rule, although the file of deviations expects a failure. The entry in
+    /// that file should be removed.
     Unexpected(String),
     /// The suite, its agent or the network failed. The text describes the failure.
     Infrastructure(String),

@@ -61,7 +61,8 @@ impl Player<'_> {
         if setup.frame.is_some() {
             return Ok(frame);
         }
-        // The value 0x3fff, which means that no depth is negotiated, is answered by the same value.
+        // The value 0x3fff, which means that no depth is negotiated, is answered with the same
+        // value.
         Ok(frame.enhanced(Enhanced {
             a: asked.a,
             b: asked.a && asked.b,

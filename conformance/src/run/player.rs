@@ -67,7 +67,7 @@ pub(super) struct Player<'a> {
     pub(super) connections: Vec<Connection>,
     pub(super) current: usize,
     pub(super) regions: HashMap<Name, Registered>,
-    /// Setup of the last connection whose request the application has not answered yet, and the
+    /// Last connection whose request the application has not answered yet: its setup, and the
     /// agent's number for its listener or connection.
     pub(super) unanswered: Option<(crate::script::Setup, u64)>,
     pub(super) ending: Option<Ending>,
@@ -149,8 +149,7 @@ impl<'a> Player<'a> {
         if let Some(agent) = self.agent.as_deref_mut()
             && let Err(error) = agent.reset()
         {
-            // A verdict about the target is kept. Only a pass is replaced by the failure of the
-            // agent.
+            // A failure of the agent replaces only a pass. Any other verdict is kept.
             if verdict == Verdict::Pass {
                 verdict = Verdict::Infrastructure(error.to_string());
             }
@@ -208,7 +207,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Sets the time limit of a step, which messages that keep arriving do not extend.
+    /// Sets the time limit of a step. Messages that keep arriving do not extend the limit.
     fn hurry(&mut self, action: &Action) {
         let timeout = match action {
             Action::EndWithin(_, seconds) => Duration::from_secs(*seconds),

@@ -39,7 +39,7 @@ impl Shim {
 
 impl Drop for Shim {
     fn drop(&mut self) {
-        // Ignores an error: a process that has already ended only has to be waited for.
+        // Ignores an error: the process may already have ended, and `wait` still reaps it.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

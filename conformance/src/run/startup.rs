@@ -89,7 +89,8 @@ impl Player<'_> {
         self.send_bytes(&bytes, &frame.to_string())
     }
 
-    /// Makes the application accept or reject the pending connection request, if one reaches it.
+    /// Makes the application accept or reject the pending connection request, if a request reaches
+    /// the application.
     fn answer(&mut self) -> Step {
         let Some((setup, listener)) = self.unanswered.take() else {
             return Ok(());

@@ -15,8 +15,8 @@ use crate::script::{Case, Level};
 use crate::transport::Listener;
 
 /// Selection of cases by patterns. It contains the cases whose id matches at least one pattern, or
-/// all cases if there are no patterns. A pattern is an id, the beginning of an id up to a `/`, or
-/// contains `*` for any text.
+/// all cases if there are no patterns. A pattern is an id, or the beginning of an id up to a `/`,
+/// or a text in which `*` stands for any characters.
 #[derive(Clone, Debug, Default)]
 pub struct Selection(pub Vec<String>);
 
@@ -139,7 +139,7 @@ pub fn run(
     Ok(sorted(outcomes.into_inner().unwrap_or_default()))
 }
 
-/// Adds to a failure that another case may have killed the target.
+/// Adds a note to a failure: another case may have killed the target.
 fn doubt(outcome: &mut Outcome) {
     if let Verdict::Fail(failure) = &mut outcome.verdict
         && failure.ending == Some(Ending::Died)

@@ -26,7 +26,7 @@ pub(crate) enum Condition {
     /// The run uses the default CRC setting: the suite asks for CRCs.
     DefaultCrc,
     /// The suite knows the EMSS of the target. For this, the suite must have chosen its own MSS,
-    /// and its TCP must report the effective one.
+    /// and its TCP must report the effective MSS.
     EmssKnown,
     /// The agent accepts at least this many bytes of Private Data.
     PrivateDataOf(usize),
@@ -50,7 +50,7 @@ pub(crate) enum Condition {
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Makes a TCP connection and sends nothing on it. The application on the target listens or
-    /// connects, as the setup says.
+    /// connects, as the setup specifies.
     Begin(Setup),
     /// Makes a connection and completes startup with correct frames from both sides.
     Establish(Setup),
@@ -80,7 +80,8 @@ pub(crate) enum Action {
 
     Region(Region),
     Deregister(Name),
-    /// Makes the application post more receives. The values are their number and the bytes of each.
+    /// Makes the application post more receives. The values are their number, and the size of each
+    /// in bytes.
     Receives(u32, usize),
     Post(Post),
     /// Expects a completion at the application. If `success`, the next completion of `op` must be a
@@ -131,8 +132,7 @@ pub(crate) enum Action {
     /// Expects an RTR indication that both startup frames offer. Answers it if it is a Read.
     ExpectRtr,
     /// Expects one Atomic Request from the target for each of these values, and answers it with the
-    /// value. Requests that arrive before the target waits for an answer are answered together. At
-    /// most `most` may be outstanding.
+    /// value. All outstanding requests are answered together. At most `most` may be outstanding.
     AnswerAtomics {
         values: Vec<u64>,
         most: usize,
@@ -201,8 +201,8 @@ pub(crate) enum StartupCheck {
         ird: Option<u16>,
         ord: Option<u16>,
     },
-    /// ORD is at most this. A Reply that rejects may state the ORD that the application needs
-    /// instead.
+    /// ORD is at most this. A Reply that rejects the connection may state the ORD that the
+    /// application needs instead.
     OrdAtMost(u16),
     /// IRD is at least this.
     IrdAtLeast(u16),

@@ -26,7 +26,7 @@ pub(crate) enum Addressing {
 /// A DDP Segment to send in one FPDU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Out {
-    /// Value of T on the wire. The layout of the header depends on `addressing`, not on this.
+    /// Value of T on the wire. The layout of the header depends on `addressing`, not on this flag.
     pub(crate) t: bool,
     pub(crate) last: bool,
     pub(crate) ddp_reserved: u8,
@@ -84,8 +84,8 @@ pub(crate) fn read_response(stag: Stag, to: To, data: impl Into<Data>) -> Out {
     tagged(opcode::READ_RESPONSE, stag, to, data.into())
 }
 
-/// Builds the correct Read Response of one segment to a Read Request of the target, numbered from
-/// 0.
+/// Builds the correct Read Response, in one segment, to the target's Read Request with the number
+/// `read`, counted from 0.
 pub(crate) fn answer_read(read: usize, data: impl Into<Data>) -> Out {
     read_response(Stag::Sink(read), To::Sink(read, 0), data)
 }
@@ -120,7 +120,7 @@ pub(crate) fn read_request(stag: Stag, to: To, size: u32) -> Out {
     read_request_to(Stag::Is(SINK_STAG), To::Is(SINK_TO), stag, to, size)
 }
 
-/// Builds a Read Request with any sink.
+/// Builds a Read Request with this sink.
 pub(crate) fn read_request_to(
     sink_stag: Stag,
     sink_to: To,
@@ -186,7 +186,8 @@ pub(crate) fn compare_swap(id: u32, stag: Stag, to: To, compare: u64, swap: u64)
     })
 }
 
-/// Builds the correct Atomic Response to an Atomic Request of the target, numbered from 0.
+/// Builds the correct Atomic Response to the target's Atomic Request with the number `request`,
+/// counted from 0.
 pub(crate) fn answer_atomic(request: usize, value: u64) -> Out {
     untagged(
         opcode::ATOMIC_RESPONSE,

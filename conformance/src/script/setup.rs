@@ -28,7 +28,7 @@ pub(crate) enum Rtr {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     /// Receives that the application posts before it connects or accepts: their number, and the
-    /// bytes of each.
+    /// size of each in bytes.
     pub(crate) receives: (u32, usize),
     /// Number of the protection domain that the application uses.
     pub(crate) pd: u32,
@@ -51,12 +51,12 @@ pub(crate) struct Setup {
     /// The suite sends a zero-length RDMA Write right after startup. A Responder may send only
     /// after it has received an FPDU.
     pub(crate) nudge: bool,
-    /// MSS that the suite announces; `None` for that of the path.
+    /// MSS that the suite announces; `None` for the MSS of the path.
     pub(crate) mss: Option<u16>,
     /// The application, as Initiator, asks for the peer-to-peer model.
     pub(crate) peer_to_peer: bool,
-    /// Number of connections that the suite makes and ends without a Request before the connection
-    /// of the case.
+    /// Number of connections that the suite opens and ends without a Request before it opens the
+    /// connection of the case.
     pub(crate) aborted: u32,
 }
 
@@ -82,8 +82,8 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Returns true if the setup needs an agent, because an ordinary server does not do what it
-    /// asks for.
+    /// Returns true if the setup needs an agent, because an ordinary server does not do what the
+    /// setup asks for.
     pub(crate) fn needs_agent(&self) -> bool {
         let plain = Setup::default();
         self.receives != plain.receives
@@ -167,8 +167,8 @@ impl Setup {
         self
     }
 
-    /// Makes the suite first make and end this many connections without a Request, to the same
-    /// listener.
+    /// Makes the suite first open and end this many connections to the same listener, without a
+    /// Request.
     pub(crate) fn aborted(mut self, aborted: u32) -> Self {
         self.aborted = aborted;
         self

@@ -15,7 +15,8 @@ pub(crate) enum Stag {
     Of(Name),
     /// STag of a region of the target, with these bits inverted.
     Near(Name, u32),
-    /// SinkSTag of a Read Request that the target sent on this connection, numbered from 0.
+    /// SinkSTag of a Read Request that the target sent on this connection. The requests are
+    /// numbered from 0.
     Sink(usize),
 }
 
@@ -29,7 +30,8 @@ pub(crate) enum To {
     /// Address just past the last byte of a region of the target, plus this offset, which may be
     /// negative.
     End(Name, i64),
-    /// Offset from the SinkTO of a Read Request of the target on this connection, counted from 0.
+    /// SinkTO of a Read Request that the target sent on this connection, plus this offset. The
+    /// requests are numbered from 0.
     Sink(usize, u64),
 }
 
@@ -67,8 +69,8 @@ pub(crate) enum Data {
         compare: u64,
         compare_mask: u64,
     },
-    /// Atomic Response to an Atomic Request of the target, numbered from 0. It has the Request
-    /// Identifier of that request and this value.
+    /// Atomic Response to the target's Atomic Request with this number, counted from 0. It has the
+    /// Request Identifier of that request and this value.
     AtomicResponse {
         request: usize,
         /// Bits of the Request Identifier to invert.

@@ -161,8 +161,8 @@ pub(crate) struct Ends {
     /// Requirement on the bits M, D and R of the Terminate: bits that must be set, and bits that
     /// may be set. `None` accepts any bits.
     pub(crate) headers: Option<(u8, u8)>,
-    /// Accepts that the target drops the TCP segment: it does not acknowledge it or react in any
-    /// other way (RFC 5044 section 8).
+    /// Accepts that the target drops the TCP segment: the target neither acknowledges the segment
+    /// nor reacts in any other way (RFC 5044 section 8).
     pub(crate) dropped: bool,
     /// The Terminate must quote the headers of this sent segment, counted back from the last one.
     /// `None` does not check them.
@@ -179,8 +179,8 @@ impl Ends {
         Ends::default().or(layer, etype, code)
     }
 
-    /// Accepts a Terminate with this Layer and EType and any registered code. For errors whose code
-    /// the RFCs leave open.
+    /// Accepts a Terminate with this Layer and EType and any registered code. Used for errors whose
+    /// code the RFCs leave open.
     pub(crate) fn etype(layer: u8, etype: u8) -> Self {
         let code = None;
         Ends {
@@ -189,7 +189,7 @@ impl Ends {
         }
     }
 
-    /// Accepts a Terminate with any registered error. For errors whose code no RFC names.
+    /// Accepts a Terminate with any registered error. Used for errors whose code no RFC names.
     pub(crate) fn any_term() -> Self {
         Ends {
             any_terminate: true,
@@ -220,7 +220,7 @@ impl Ends {
         }
     }
 
-    /// Accepts any end. For cases that are about something else.
+    /// Accepts any end. Used by cases that test something else.
     pub(crate) fn anyhow() -> Self {
         Self::some_terminate().or_close()
     }
@@ -270,8 +270,8 @@ impl Ends {
         self
     }
 
-    /// Requires that a quoted segment is the last one sent. Whether a segment must be quoted is up
-    /// to [`Self::headers`].
+    /// Requires that a quoted segment is the last one sent. [`Self::headers`] determines whether a
+    /// segment must be quoted.
     pub(crate) fn naming_last(self) -> Self {
         self.naming_back(0)
     }

@@ -205,7 +205,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// Describes the segments. Of a long list, only the first and the last.
+/// Describes the segments. Describes only the first and the last of a long list.
 fn some(segments: &[Out]) -> String {
     let told = |segments: &[Out]| -> String {
         let all: Vec<String> = segments.iter().map(ToString::to_string).collect();

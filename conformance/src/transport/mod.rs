@@ -79,7 +79,7 @@ pub trait Listener: Send {
 
 /// A network through which the suite reaches the target.
 pub trait Network: Send + Sync {
-    /// Makes a TCP connection. `mss` is the MSS to announce; `None` announces that of the path.
+    /// Makes a TCP connection. `mss` is the MSS to announce; `None` announces the MSS of the path.
     ///
     /// # Errors
     /// If the connection fails.

@@ -5,7 +5,7 @@ use super::crc::crc32c;
 /// Value of the CRC field of an FPDU to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CrcField {
-    /// The correct CRC, even if CRCs are not in use. A target that wrongly checks it then fails
+    /// The correct CRC, even if CRCs are not in use. A target that then wrongly checks CRCs fails
     /// only in the cases about that rule.
     #[default]
     Right,
@@ -13,7 +13,7 @@ pub(crate) enum CrcField {
     Xor(u32),
     /// The correct CRC with the most significant byte first.
     Swapped,
-    /// These bytes.
+    /// These bytes, in the order of transmission.
     Bytes([u8; 4]),
 }
 

@@ -75,14 +75,14 @@ fn another_seed_is_another_run() {
     assert_ne!(one, other);
 }
 
-/// No host has the address of the target, so no SYN is answered. Four cases find that out with an
-/// agent, and the others are skipped.
+/// No host has the address of the target, so no SYN is answered. With an agent, four cases fail to
+/// connect, and the others are skipped.
 #[test]
 fn a_silent_target_is_tried_four_times_and_costs_no_time_but_that_of_the_world() {
     let began = Instant::now();
     let mut world = World::new(SETTING, 1);
     world.config.target = uwarp_conformance::Target::At(([192, 0, 2, 77], 0).into());
-    // This is so long that the bound below holds on a slow machine.
+    // Long enough for the last assertion to hold on a slow machine.
     let timeout = Duration::from_secs(30);
     world.config.timeout = timeout;
     let outcomes = world.play(&Selection(vec!["rdmap".into()])).unwrap();

@@ -24,11 +24,12 @@ use uwarp_verbs::{Device, Progress, TimeSource};
 pub(crate) use setting::Setting;
 use wire::{Port, Wire};
 
-/// Maximum number of rounds without progress of time. A run with more rounds counts as endless.
+/// Maximum number of rounds in which parts make progress but time does not advance. A run with more
+/// rounds counts as endless.
 const SPIN: usize = 100_000;
 /// Time limit for a send. A target that accepts no bytes for this long is stuck.
 const SEND: Duration = Duration::from_secs(10);
-/// Minimum step of time. It is used for a timer that remains due.
+/// Minimum time until the next timer of a connection, even if the timer is already due.
 const INSTANT: Duration = Duration::from_micros(1);
 
 /// The largest possible MTU. As over loopback, most messages then consist of one segment, so that a
@@ -117,8 +118,8 @@ impl World {
 
 /// The target, and the connections of the suite.
 struct Inside {
-    // The session is declared before the device, so that it is dropped first. The last handle of
-    // the device aborts the remaining connections.
+    // The session is declared before the device, so that it is dropped first. Dropping the last
+    // handle of the device aborts the remaining connections.
     session: LocalSession,
     device: Device,
     /// Networks of the two hosts: the target and the suite.

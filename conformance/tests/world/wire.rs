@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uwarp_verbs::llp::smol::Carrier;
 
-/// Number of the host of the target. The suite is the other host.
+/// Number of the target among the two hosts. The suite is the other host.
 const TARGET: usize = 0;
 
 /// Packets on the link, and the MSS values that the suite announces.

@@ -16,8 +16,8 @@ use crate::abi::rdma_cm_id;
 use crate::panic_guard::entry;
 use crate::rnic;
 
-/// Writes the current addresses of an id to its C structure, and its device as soon as a local
-/// address determines it.
+/// Writes the current addresses of an id to its C structure. Also writes its device as soon as a
+/// local address determines the device.
 ///
 /// # Errors
 /// Returns an `errno` value if there is no device.
@@ -91,7 +91,7 @@ unsafe fn show_peer(id: *mut rdma_cm_id, peer: SocketAddr) {
 /// Returns an `errno` value.
 ///
 /// # Safety
-/// The id exists, and `addr` has the type that its family says.
+/// The id exists, and `addr` has the type for its address family.
 pub(super) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -119,7 +119,7 @@ pub(crate) unsafe extern "C-unwind" fn bind_addr(
 /// Resolves the address `to`.
 ///
 /// # Safety
-/// The id exists, and addresses have the types that their families say; `from` may be NULL.
+/// The id exists, and addresses have the types for their address families; `from` may be NULL.
 unsafe fn resolve(
     id: *mut rdma_cm_id,
     from: *const sockaddr,
@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C-unwind" fn resolve_route(
 /// no address.
 ///
 /// # Safety
-/// `addr` has the type that its family says.
+/// `addr` has the type for its address family.
 unsafe fn port(addr: *const sockaddr) -> u16 {
     // SAFETY: guaranteed by the caller.
     unsafe { address::read(addr) }.map_or(0, |addr| addr.port().to_be())
@@ -187,7 +187,7 @@ unsafe fn port(addr: *const sockaddr) -> u16 {
 
 /// `rdma_get_src_port`
 pub(crate) unsafe extern "C-unwind" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: the program passes an id; the family of its address says its type, or is 0.
+    // SAFETY: the program passes an id; its address has the type for its family, or has family 0.
     entry(0, || unsafe {
         port((&raw const (*id).route.addr.__bindgen_anon_1).cast())
     })
@@ -195,7 +195,7 @@ pub(crate) unsafe extern "C-unwind" fn get_src_port(id: *mut rdma_cm_id) -> u16 
 
 /// `rdma_get_dst_port`
 pub(crate) unsafe extern "C-unwind" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: the program passes an id; the family of its address says its type, or is 0.
+    // SAFETY: the program passes an id; its address has the type for its family, or has family 0.
     entry(0, || unsafe {
         port((&raw const (*id).route.addr.__bindgen_anon_2).cast())
     })

@@ -82,8 +82,8 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
     out
 }
 
-/// Stores the address that the C library found, and the attributes: those of the hints where given,
-/// and otherwise those that follow from the type of the socket.
+/// Stores the address that the C library found, and the attributes. Attributes that the hints leave
+/// open follow from the type of the socket.
 ///
 /// # Safety
 /// `found` is a result of `getaddrinfo`.

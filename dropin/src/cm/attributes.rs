@@ -14,8 +14,8 @@ use crate::abi::{
 };
 use crate::panic_guard::entry;
 
-/// `rdma_init_qp_attr`. On iWARP the connection takes a queue pair to RTS, so that few attributes
-/// are needed besides the state.
+/// `rdma_init_qp_attr`. On iWARP the connection manager moves a queue pair to RTS, so the program
+/// needs few attributes besides the state.
 pub(crate) unsafe extern "C-unwind" fn init_qp_attr(
     _id: *mut rdma_cm_id,
     attr: *mut ibv_qp_attr,

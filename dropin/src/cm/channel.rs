@@ -40,7 +40,7 @@ pub(super) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> &'a EventChanne
     unsafe { ChannelObject::inner(channel) }
 }
 
-/// Frees a channel. Ids that still use it keep its descriptor open.
+/// Frees a channel. Ids that still use the channel keep its descriptor open.
 ///
 /// # Safety
 /// As for [`of`], and the channel is not used any more.

@@ -1,5 +1,5 @@
-//! Context and protection domain of librdmacm itself, which ids have in `verbs` and `pd`. Contexts
-//! and domains that the program creates are separate.
+//! librdmacm's own context and protection domain, to which the fields `verbs` and `pd` of ids
+//! point. Contexts and domains that the program creates are separate.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -25,8 +25,8 @@ pub(super) struct Common {
 // SAFETY: these objects may be used by any number of threads, and are never freed.
 unsafe impl Send for Common {}
 
-/// Process id of the process that created the objects, with the objects. They live until the
-/// process ends; a forked child creates its own.
+/// The objects, with the id of the process that created them. They live until the process ends; a
+/// forked child creates its own.
 static COMMON: Mutex<Option<(u32, Common)>> = Mutex::new(None);
 
 /// Returns the objects of this process, and creates them at the first call.

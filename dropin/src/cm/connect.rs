@@ -24,11 +24,11 @@ use crate::rnic;
 /// Parameters of a connection (`rdma_conn_param`) that exist on iWARP.
 struct Param<'a> {
     private_data: &'a [u8],
-    /// `None`: the program leaves the number open.
+    /// Maximum number of outstanding RDMA Reads as responder; `None` if the program leaves it open.
     responder_resources: Option<u8>,
-    /// `None`: the program leaves the number open.
+    /// Maximum number of outstanding RDMA Reads as initiator; `None` if the program leaves it open.
     initiator_depth: Option<u8>,
-    /// Number of the queue pair, if the id has none.
+    /// Number of the queue pair to use if the id has none.
     qp_num: u32,
 }
 
@@ -93,8 +93,8 @@ fn depths(param: Option<&Param<'_>>, default: (u8, u8)) -> Result<(u8, u8), c_in
     ))
 }
 
-/// Calls `act` with the queue pair of an id. If the id has none, the program names one by number in
-/// `param`. Also allows a new warning about the end of its connection.
+/// Calls `act` with the queue pair of an id. If the id has none, takes the number of the queue pair
+/// from `param`. Also allows a new warning about the end of the queue pair's connection.
 ///
 /// # Errors
 /// `EINVAL` without a queue pair, or the error of `act`.
@@ -267,7 +267,7 @@ unsafe fn disconnect_id(id: *mut rdma_cm_id) -> Result<Ending, c_int> {
     })
 }
 
-/// `rdma_disconnect`: a graceful close, as on iWARP.
+/// `rdma_disconnect`: closes the connection gracefully, as the kernel does for iWARP.
 pub(crate) unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the program passes an id.
     let ended = entry(Err(libc::EIO), || unsafe { disconnect_id(id) });

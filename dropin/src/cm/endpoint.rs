@@ -1,4 +1,4 @@
-//! Endpoints (`rdma_create_ep`): creates an id with its address and queue pair in one call.
+//! Endpoints (`rdma_create_ep`): one call creates an id with its address and queue pair.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -20,7 +20,7 @@ const TIMEOUT_MS: c_int = 2000;
 /// Prepares an id that will listen.
 ///
 /// # Safety
-/// All pointers point to what their types say, or are NULL.
+/// Each pointer points to an object of its type, or is NULL.
 unsafe fn passive(
     id: *mut rdma_cm_id,
     of: &rdma_addrinfo,
@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C-unwind" fn destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: the program passes an id and its objects.
     unsafe {
         // Call this even if the id has no queue pair, because it also destroys completion queues. A
-        // thread that was cancelled in this function may have left some.
+        // thread that was cancelled in this function may have left completion queues.
         queues::destroy_qp(id);
         if !(*id).srq.is_null() {
             shared::destroy_srq(id);

@@ -8,7 +8,7 @@ use uwarp_verbs::{AcceptError, CmError, ConnectError, RequestError};
 use crate::{errno, rnic};
 
 /// Returns the `errno` value. If the private data is longer than the configured peer accepts, also
-/// prints that limit, because only a setting makes the call fail.
+/// prints that limit, because it comes from a setting that the program does not know.
 pub(super) fn errno(error: &CmError) -> c_int {
     if let CmError::Connect(ConnectError::PrivateData(limit))
     | CmError::Accept(AcceptError::PrivateData(limit)) = error

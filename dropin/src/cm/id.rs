@@ -32,9 +32,11 @@ pub(crate) struct IdInner {
 pub(super) struct IdState {
     /// The id is synchronous: it has its own channel, and each of its calls waits for its event.
     pub(super) sync: bool,
-    /// Default for `rdma_accept`: number of RDMA Reads from this side, as its request proposed.
+    /// Default for `rdma_accept`: number of outstanding RDMA Reads of this side, as the request
+    /// proposed.
     pub(super) initiator_depth: u8,
-    /// Default for `rdma_accept`: number of RDMA Reads from the peer, as its request proposed.
+    /// Default for `rdma_accept`: number of outstanding RDMA Reads of the peer, as the request
+    /// proposed.
     pub(super) responder_resources: u8,
     /// Bytes (`ai_connect`) that precede the private data from `rdma_connect`.
     pub(super) connect: Vec<u8>,
@@ -180,7 +182,7 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
 /// Returns an `errno` value.
 ///
 /// # Safety
-/// Both exist; `to` may be NULL.
+/// The id and the channel exist; `to` may be NULL.
 pub(super) unsafe fn migrate(
     id: *mut rdma_cm_id,
     to: *mut rdma_event_channel,

@@ -18,8 +18,8 @@ use crate::panic_guard::entry;
 /// `rdma_listen`. Ignores the backlog; the settings limit pending requests.
 ///
 /// The kernel's backlog counts requests that the program has not fetched. The backlog of the verbs
-/// crate counts requests that were neither accepted nor rejected. With it, a program that fetches
-/// two requests before it accepts one could wait forever.
+/// crate counts requests that were neither accepted nor rejected. With the latter, a program that
+/// fetches two requests before it accepts one could wait forever.
 pub(crate) unsafe extern "C-unwind" fn listen(id: *mut rdma_cm_id, _backlog: c_int) -> c_int {
     entry(-1, || {
         // SAFETY: the program passes an id.

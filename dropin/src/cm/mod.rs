@@ -35,7 +35,7 @@ use core::ffi::c_int;
 
 use crate::errno;
 
-/// Converts a result to that of most functions of librdmacm: 0, or -1 with `errno` set.
+/// Converts a result to the return value of most librdmacm functions: 0, or -1 with `errno` set.
 fn status(result: Result<(), c_int>) -> c_int {
     match result {
         Ok(()) => 0,

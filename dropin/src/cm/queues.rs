@@ -1,4 +1,5 @@
-//! Queue pairs of ids. If the program passes no completion queues, they are created too.
+//! Queue pairs of ids. If the program passes no completion queues, `rdma_create_qp` creates them as
+//! well.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -32,7 +33,8 @@ pub(super) unsafe fn try_destroy_cqs(id: *mut rdma_cm_id) -> bool {
         }
         for queue in [&raw mut (*id).recv_cq, &raw mut (*id).send_cq] {
             if !(*queue).is_null() {
-                // If other queue pairs use the queue, it is not destroyed, but the id forgets it.
+                // A queue that other queue pairs use is not destroyed; the id only drops its
+                // pointer.
                 if cq::try_destroy(*queue).is_none() {
                     return false;
                 }

@@ -1,4 +1,5 @@
-//! Shared receive queues of ids. The queue pairs of an id take their receives from them.
+//! Shared receive queues of ids. The queue pairs of an id take their receives from its shared
+//! queue.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -18,7 +19,7 @@ use crate::{cancel, srq};
 /// Stores the queue in the id, and its domain if the id had none.
 ///
 /// # Safety
-/// Both exist, and nothing else writes the id.
+/// The id and the queue exist, and nothing else writes the id.
 unsafe fn store(id: *mut rdma_cm_id, made: *mut ibv_srq) {
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -80,7 +81,7 @@ pub(crate) unsafe extern "C-unwind" fn destroy_srq(id: *mut rdma_cm_id) {
             // not destroyed yet stay there.
             unsafe {
                 if !(*id).srq.is_null() {
-                    // If queue pairs use the queue, it is not destroyed, but the id forgets it.
+                    // A queue that queue pairs use is not destroyed; the id only drops its pointer.
                     let _ = srq::try_destroy((*id).srq)?;
                     (*id).srq = ptr::null_mut();
                 }

@@ -14,7 +14,7 @@ use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 /// `EINVAL` for NULL and for a family other than IPv4 and IPv6, as in librdmacm.
 ///
 /// # Safety
-/// `addr` is NULL or has the type that its family says.
+/// `addr` is NULL or has the type for its address family.
 pub(super) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, c_int> {
     if addr.is_null() {
         return Err(libc::EINVAL);
@@ -90,8 +90,8 @@ pub(super) fn into_tcp(addr: SocketAddr, offset: u16) -> Result<SocketAddr, c_in
     Ok(addr)
 }
 
-/// Reverses [`into_tcp`]: subtracts `offset` from the port. Two ports are
-/// not changed: 0, and `offset`, because the result would be port 0.
+/// Reverses [`into_tcp`]: subtracts `offset` from the port. Two ports are not changed: 0, and
+/// `offset`, because the result would be port 0.
 pub(super) fn from_tcp(addr: SocketAddr, offset: u16) -> SocketAddr {
     let mut addr = addr;
     match addr.port().wrapping_sub(offset) {

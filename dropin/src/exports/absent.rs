@@ -1,5 +1,5 @@
-//! Functions to which symbols that are not implemented refer. They ignore their arguments, so one
-//! function is enough for all signatures with the same result.
+//! Replacements for functions that are not implemented. They ignore their arguments, so one
+//! replacement is enough for all signatures with the same result.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;

@@ -39,8 +39,8 @@ macro_rules! exports {
 
 /// Mnemonic of the instruction that jumps to a function. On aarch64 the instruction `bti c`
 /// precedes it: with branch target identification, an indirect call must land on such an
-/// instruction. It is written as `hint #34`, because assemblers accept the name only for processors
-/// that have it.
+/// instruction. `bti c` is written as `hint #34`, because assemblers accept the name only for
+/// processors that have the instruction.
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {
     () => {

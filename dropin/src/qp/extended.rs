@@ -47,7 +47,7 @@ struct Drafts {
     bytes: Vec<u8>,
     /// List of the last post, emptied. Its capacity is reused for the next list.
     list: Vec<SendWr<'static>>,
-    /// The `errno` if the program asked for something that is not supported.
+    /// `errno` value, if the program asked for something that is not supported.
     failed: Option<c_int>,
 }
 

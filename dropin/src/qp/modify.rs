@@ -10,8 +10,8 @@
 //!   RESET ──► INIT ──► RTR ──► RTS
 //! ```
 //!
-//! INIT needs the two attributes that `rdma_init_qp_attr` names for iWARP and that InfiniBand
-//! needs, too. RTR and RTS need none: InfiniBand's attributes for them describe a path, and a TCP
+//! INIT needs two attributes: those that `rdma_init_qp_attr` names for iWARP. InfiniBand needs
+//! them, too. RTR and RTS need none: InfiniBand's attributes for them describe a path, and a TCP
 //! connection has its own.
 #![expect(
     unsafe_code,
@@ -58,8 +58,8 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
     }
     let wanted = (mask & IBV_QP_STATE != 0).then_some(attr.qp_state);
     if mask & IBV_QP_DEST_QPN != 0 && wanted == Some(IBV_QPS_RTR) {
-        // Without this message, such a program would wait forever for its first receive, without
-        // any hint at the reason.
+        // Without this message, such a program would wait forever for its first receive, and
+        // nothing would show the reason.
         if inner.refusal_warning.claim() {
             warn(format_args!(
                 "this program connects queue pairs by number, which iWARP does not support; use its \

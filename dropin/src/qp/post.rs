@@ -55,13 +55,14 @@ pub(crate) unsafe fn window(info: &ibv_mw_bind_info) -> WindowBind {
     }
 }
 
-/// Converts a request that concerns only local memory, and returns `None` for other requests. Its
-/// scatter/gather elements are ignored.
+/// Converts a request that concerns only local memory, and returns `None` for other requests. The
+/// scatter/gather elements of such a request are ignored.
 ///
 /// # Safety
 /// Everything that `wr` points to exists.
 unsafe fn local(wr: &ibv_send_wr) -> Option<SendWr<'static>> {
-    // SAFETY: the opcode says which field of each union is set; otherwise guaranteed by the caller.
+    // SAFETY: the opcode determines which field of each union is set; otherwise guaranteed by the
+    // caller.
     unsafe {
         match wr.opcode {
             IBV_WR_LOCAL_INV => {
@@ -93,7 +94,7 @@ unsafe fn request<'a>(wr: &ibv_send_wr, room: &mut Room<'a>) -> Result<Option<Se
     let Some(sges) = unsafe { room.elements(wr.sg_list, wr.num_sge) }? else {
         return Ok(None);
     };
-    // SAFETY: all fields of these unions are numbers; the opcode says which one is set.
+    // SAFETY: all fields of these unions are numbers; the opcode determines which one is set.
     let (extra, rdma, atomic) = unsafe { (wr.__bindgen_anon_1.imm_data, wr.wr.rdma, wr.wr.atomic) };
     let inline = if wr.send_flags & IBV_SEND_INLINE == 0 {
         None
@@ -234,8 +235,8 @@ unsafe fn send_some(
     }
 }
 
-/// If `errno` is that of a Send with Immediate Data, which iWARP does not have, prints a warning
-/// once.
+/// Prints a warning once if `errno` is that of a Send with Immediate Data, which iWARP does not
+/// have.
 pub(crate) fn warn_unsupported(inner: &QpInner, errno: c_int) {
     if errno == libc::EOPNOTSUPP && inner.refusal_warning.claim() {
         warn(format_args!(
@@ -262,7 +263,7 @@ unsafe fn nth(mut wr: *mut ibv_send_wr, index: usize) -> *mut ibv_send_wr {
 unsafe fn update_window_keys(mut wr: *mut ibv_send_wr, count: usize) {
     for _ in 0..count {
         let mut copy = MaybeUninit::uninit();
-        // SAFETY: guaranteed by the caller; the opcode says which field is set.
+        // SAFETY: guaranteed by the caller; the opcode determines which field is set.
         unsafe {
             let one = aligned(wr, &mut copy);
             if one.opcode == IBV_WR_BIND_MW {

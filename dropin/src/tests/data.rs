@@ -198,7 +198,7 @@ fn one_sided_requests_move_bytes_and_immediate_data_is_four_bytes_in_network_ord
     assert_eq!(kind(&got), (IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, 40));
     assert_eq!((got.wc_flags, got.byte_len), (IBV_WC_WITH_IMM, 8));
     assert_eq!(
-        // SAFETY: the flag says that this field is set.
+        // SAFETY: the flag shows that this field is set.
         unsafe { got.__bindgen_anon_1.imm_data },
         0x0102_0304_u32.to_be()
     );
@@ -325,7 +325,7 @@ fn an_access_that_the_peer_refuses_completes_with_the_status_of_libibverbs() {
         0
     );
     assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
-    // SAFETY: the type says that this field is set.
+    // SAFETY: the type shows that this field is set.
     assert_eq!(unsafe { event.element.qp }, peer);
     // SAFETY: the test passes the event that was just taken.
     unsafe { crate::events::ack_async_event(&raw mut event) };
@@ -457,8 +457,8 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
     }
 }
 
-/// Drivers of RNICs also remove them. Together with a queue pair, a program frees the objects to
-/// which its `wr_id`s refer, so it must not see these completions later.
+/// Drivers of RNICs also remove these completions. A program may free the objects of its `wr_id`s
+/// together with the queue pair, so it must not see the completions later.
 #[test]
 fn completions_of_a_queue_pair_that_was_destroyed_are_not_polled() {
     let (here, there) = (Side::new(), Side::new());

@@ -160,13 +160,13 @@ fn a_queue_pair_moved_to_error_tells_that_it_takes_nothing_more_from_its_shared_
     to_error(peer);
     let (event, kind_of, element) = next(&there);
     assert_eq!((kind_of, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
-    // There is no event for the error: the program itself has moved the queue pair to it.
+    // No event reports the state Error, because the program itself has requested this state.
     none(&there);
     to_error(peer);
     none(&there);
     ack(event);
     end_qp(peer);
-    // The other receive was not lost.
+    // The second receive was not lost.
     let other = taking(&there, shared);
     connect(again, other);
     let mut send = send_wr(2, IBV_WR_SEND, &mut []);
@@ -228,7 +228,8 @@ fn sleeps(thread: libc::pid_t) -> bool {
         .is_some_and(|rest| rest.starts_with(" S "))
 }
 
-/// The program gets the event. The queue pair exists until this event, too, is acknowledged.
+/// The program can take an event while it destroys the queue pair. The queue pair then exists until
+/// this event is acknowledged, too.
 #[test]
 fn an_event_that_is_taken_while_its_queue_pair_is_being_destroyed_is_not_lost() {
     let (here, there) = (Side::new(), Side::new());
@@ -270,7 +271,7 @@ fn a_completion_queue_ends_when_its_asynchronous_event_is_acknowledged() {
     attr.recv_cq = small;
     // SAFETY: the test passes existing objects.
     let qp = unsafe { qp::create_qp(side.pd, &raw mut attr) };
-    // The completion queue has no room for so many completions.
+    // The completion queue has room for only one completion.
     for wr_id in 0..3 {
         post_recv(qp, wr_id, &mut []);
     }
@@ -297,7 +298,7 @@ fn events_that_nobody_took_go_with_their_queue_pair() {
     let (qp, peer, shared) = failed(&here, &there);
     let (first, ..) = next(&there);
     ack(first);
-    // Destroying the queue pair does not wait for LAST_WQE_REACHED, which was not taken.
+    // `destroy_qp` does not wait for the event LAST_WQE_REACHED, which the program has not taken.
     end_qp(peer);
     none(&there);
     end_qp(qp);

@@ -1,5 +1,5 @@
-//! Extended queue pairs and completion queues: requests that are built by calls, and completions
-//! that are read in place.
+//! Extended queue pairs and completion queues. Function calls build requests (`ibv_wr_start`), and
+//! completions are read in place.
 
 use super::*;
 use crate::cq_ex;

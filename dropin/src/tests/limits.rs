@@ -34,7 +34,7 @@ fn is_had<T>(pointer: *mut T, expected: bool, what: &str) {
     }
 }
 
-/// Name, value and field of a limit of queue pairs.
+/// Limit of a queue pair: its name, its value, and its field in `ibv_qp_cap`.
 type Cap = (&'static str, u32, fn(&mut ibv_qp_cap) -> &mut u32);
 
 #[test]

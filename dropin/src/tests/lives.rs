@@ -125,7 +125,7 @@ fn without_a_connection_no_step_and_no_attribute_of_a_step_may_be_left_out() {
     }
     assert_eq!(move_to(qp, IBV_QPS_RESET, 0), 0);
     assert_eq!(move_to(qp, IBV_QPS_INIT, FOR_INIT | IBV_QP_PKEY_INDEX), 0);
-    // In the state INIT, a repeated request for it needs no attributes.
+    // A repeated move to INIT needs no attributes.
     assert_eq!(move_to(qp, IBV_QPS_INIT, 0), 0);
     refused(IBV_QPS_RTS, 0, libc::EINVAL);
     assert_eq!(move_to(qp, IBV_QPS_RTR, 0), 0);
@@ -289,8 +289,8 @@ fn the_error_of_a_completion_queue_is_told_on_its_own_context() {
     assert_eq!(post_send(qp, &mut first).0, 0);
     // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: the test passes an open context, and memory for an event, which was then taken; the
-    // type says which field is set.
+    // SAFETY: the test passes an open context, and memory for an event, which the call fills in.
+    // The type of the event says which field is set.
     unsafe {
         let mut told = libc::pollfd {
             fd: (*third.context).async_fd,
@@ -325,7 +325,7 @@ fn a_child_does_not_wait_for_events_of_its_parents_context() {
     let side = Side::new();
     // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: the child calls only the tested function and ends, after 30 s by a signal.
+    // SAFETY: the child calls only the tested function. It exits, or a signal ends it after 30 s.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: as above; the test passes a context, and memory for an event.

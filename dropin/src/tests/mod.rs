@@ -246,8 +246,8 @@ unsafe extern "C" {
 /// Function of a thread that may be cancelled.
 pub(super) type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// Runs `start` in a thread, cancels the thread, and checks that this has ended it. (`start` waits
-/// for something that never happens.)
+/// Runs `start` in a thread, cancels the thread, and checks that the cancellation has ended the
+/// thread. (`start` waits for something that never happens.)
 #[track_caller]
 pub(super) fn cancelled(start: Start, argument: *mut c_void) {
     let (mut thread, mut ended) = (0, ptr::null_mut());

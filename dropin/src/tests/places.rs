@@ -1,4 +1,5 @@
-//! Tests of the places in queues: when they become free, also after a queue pair is destroyed.
+//! Tests of the places in queues. A place becomes free when its completion is polled or its queue
+//! pair is destroyed.
 
 use super::*;
 use crate::srq;
@@ -35,11 +36,11 @@ fn has_event(side: &Side) -> bool {
         events: libc::POLLIN,
         revents: 0,
     }];
-    // SAFETY: the pointer is that of one structure.
+    // SAFETY: the pointer points to one structure.
     unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) == 1 }
 }
 
-/// Waits for an event of a side's completion queue, and acknowledges it.
+/// Waits for an event of the completion queue of `side`, and acknowledges the event.
 fn pass_event(side: &Side) {
     let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: the test passes a channel, memory for two pointers, and the queue of the event.

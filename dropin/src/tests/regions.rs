@@ -1,5 +1,5 @@
-//! Tests of regions that peers and scatter/gather elements address by other addresses than those of
-//! the memory (`ibv_reg_mr_iova`).
+//! Tests of regions with an address of their own (`ibv_reg_mr_iova`). Peers and scatter/gather
+//! elements use this address instead of the address of the memory.
 
 use super::*;
 use crate::errno;
@@ -35,7 +35,7 @@ fn region(side: &Side, memory: &mut [u8], from: From) -> (*mut ibv_mr, u64) {
         }
     };
     assert!(!made.0.is_null());
-    // SAFETY: the test passes an existing region. The program's structure has the real address of
+    // SAFETY: the test passes an existing region. The structure `ibv_mr` has the real address of
     // the memory.
     let shown = unsafe { ((*made.0).addr, (*made.0).length) };
     assert_eq!(shown, (at, len));
@@ -104,7 +104,8 @@ fn a_peer_reaches_a_region_by_the_addresses_that_it_was_given_and_by_no_others()
         let (remote, first) = region(&lender, &mut lent, from);
         let ours = (&here, local);
 
-        // A Write reaches the last 8 of 16 bytes. Requests beyond them are refused below.
+        // A Write reaches the last 8 of 16 bytes. The requests below go beyond the region and are
+        // refused.
         let (qp, peer, there) = at(ours, IBV_WR_RDMA_WRITE, (first + 8, remote), 8);
         assert_eq!(here.poll(1)[0].status, IBV_WC_SUCCESS);
         end_qp(qp);

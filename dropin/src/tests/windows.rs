@@ -26,7 +26,7 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     let windows =
         [IBV_MW_TYPE_1, IBV_MW_TYPE_2].map(|kind| unsafe { mw::alloc_mw(there.pd, kind) });
     connect(qp, peer);
-    // On iWARP the responder may send only after it has received something.
+    // On iWARP the responder may send only after it has received an FPDU.
     post_recv(peer, 1, &mut []);
     let mut hello = send_wr(1, IBV_WR_SEND, &mut []);
     assert_eq!(post_send(qp, &mut hello).0, 0);
@@ -50,7 +50,7 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     // SAFETY: the test passes an existing window.
     assert_ne!(unsafe { (*windows[0]).rkey }, before);
     let mut wr = send_wr(3, IBV_WR_BIND_MW, &mut []);
-    // A bind has no elements: this field is ignored.
+    // `num_sge` is ignored, because a bind has no elements.
     wr.num_sge = -1;
     wr.__bindgen_anon_2.bind_mw.mw = windows[1];
     // SAFETY: the test passes an existing window.
@@ -79,7 +79,7 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
         assert_eq!(post_send(qp, &mut write).0, 0);
         here.poll(1);
     }
-    // This Send follows the Writes on the connection. When it arrives, they are placed.
+    // This Send follows the Writes on the connection. When the Send arrives, the Writes are placed.
     post_recv(peer, 5, &mut []);
     let mut done = send_wr(5, IBV_WR_SEND_WITH_INV, &mut []);
     done.__bindgen_anon_1.invalidate_rkey = rkey;

@@ -1,7 +1,7 @@
 /*
- * Calls every unsupported function by its prototype. Each call must report EOPNOTSUPP as its
- * prototype allows. Prints every other result, and the number of calls of each kind. The library
- * itself must print nothing.
+ * Calls every unsupported function by its prototype. Each call must set errno to EOPNOTSUPP and
+ * return EOPNOTSUPP, -1 or NULL, as its prototype requires. Prints every other result, and the
+ * number of calls of each kind. The library itself must print nothing.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 
 static int counts[4];
 
-/* Compares with -1 in the type of the function, so that an int of -1 does not match a wider type. */
+/* Converts `due` to the type of the call, so that an int of -1 does not match a wider type. */
 #define ANSWERS(kind, call, due)                                                        \
 	do {                                                                            \
 		errno = 0;                                                              \
@@ -118,7 +118,7 @@ static void rsockets(void)
 }
 
 /*
- * Names that a program finds only with their version: those of the ABI before 2007, and those for
+ * Names that a program finds only with their version: names of the ABI before 2007, and names for
  * providers.
  */
 static void versions(void)

@@ -30,7 +30,7 @@ static void want(int holds, const char *what)
 	}
 }
 
-/* Call, and the id of the thread that makes it. */
+/* A blocking call, and the id of the thread that makes the call. */
 struct call {
 	void (*run)(void);
 	atomic_int thread;
@@ -97,7 +97,7 @@ static void do_disconnect(void)
 	rdma_disconnect(silent);
 }
 
-/* The event of the cancelled call is delivered to the next caller. */
+/* Takes the event for which a cancelled call waited. That call must not have taken the event. */
 static void pass(struct rdma_cm_id *id, enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *event;

@@ -1,6 +1,6 @@
 /*
- * Prints whether an id has a device after it is bound to an address. As in the kernel, it has none
- * with a loopback address or with the wildcard.
+ * Prints whether an id has a device after it is bound to an address. As in the kernel, an id
+ * that is bound to a loopback address or to the wildcard has no device.
  */
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>

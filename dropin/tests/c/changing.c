@@ -1,5 +1,5 @@
 /*
- * Continues to write to memory while the memory is sent, as live migration does. The received
+ * Writes to memory while the memory is sent, as a guest does during live migration. The received
  * data may be torn, but the connection must not end.
  *
  *     changing PORT KIND            server, for one client

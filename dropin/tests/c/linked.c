@@ -1,6 +1,6 @@
 /*
- * Linked with libibverbs and librdmacm: prints the files that define their functions, and the
- * number of devices.
+ * Is linked with libibverbs and librdmacm. Prints the files that define the functions of both
+ * libraries, and the number of devices.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -63,7 +63,7 @@ static int receive_one(struct rdma_cm_id *id)
 	return ibv_post_recv(id->qp, &wr, &bad);
 }
 
-/* Waits for `count` completions, which must be successes. */
+/* Waits for `count` completions. Each must have the status success. */
 static void take(struct ibv_cq *cq, int count)
 {
 	struct ibv_wc wc;

@@ -163,7 +163,7 @@ static uint8_t pattern(unsigned block, unsigned round, size_t at)
 	return (uint8_t)(block * 7 + round * 13 + at + (at >> 8));
 }
 
-/* Returns how many bytes of a block are transferred. Lengths differ, up to the whole block. */
+/* Returns how many bytes of a block are transferred. Blocks differ in this length. */
 static uint32_t length(unsigned block)
 {
 	return block % 3 ? BLOCK : 512 * (1 + block % 256);

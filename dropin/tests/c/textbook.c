@@ -121,7 +121,7 @@ static void prepare(struct side *side, int region_access)
 		die("ibv_post_recv");
 }
 
-/* Waits for one completion, by event. */
+/* Waits for one completion. Blocks on completion events, and does not spin. */
 static struct ibv_wc complete(struct side *side, enum ibv_wc_opcode opcode)
 {
 	struct ibv_wc wc;

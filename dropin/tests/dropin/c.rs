@@ -138,8 +138,8 @@ pub(crate) fn dlvsym_finds_every_name(prefix: &Prefix) -> Result<(), String> {
     }
 }
 
-/// A program whose `DT_RPATH` names the directory of rdma-core loads rdma-core. With `--preload` it
-/// loads this library.
+/// A program whose `DT_RPATH` names the directory of rdma-core loads rdma-core. With `--preload`
+/// the program loads this library.
 pub(crate) fn preload_reaches_a_program_that_names_a_directory(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -214,8 +214,8 @@ pub(crate) fn what_is_not_supported_says_so_by_its_prototype(
     }
 }
 
-/// Queues accept as many requests as they were created for, and more after completions were polled
-/// (`tests/c/places.c`).
+/// Queues accept the number of requests for which they were created, and more after completions
+/// were polled (`tests/c/places.c`).
 pub(crate) fn a_place_is_free_when_the_completion_was_polled(
     prefix: &Prefix,
 ) -> Result<(), String> {

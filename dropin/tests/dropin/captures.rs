@@ -12,7 +12,7 @@ const C: u8 = 0x40;
 /// and returns with an RDMA Write.
 const PINGS: usize = 10;
 
-/// Bits C of the two startup frames that a capture must show.
+/// Values of bit C that a capture must show, one for each startup frame.
 struct Due {
     request: bool,
     reply: bool,
@@ -78,8 +78,8 @@ fn check(said: &str, due: &Due) -> Result<(), String> {
 }
 
 /// RFC 5044 section 7.1: the bit C in the MPA Request or Reply says that the sender wants CRCs.
-/// They are used if either frame has it. A responder that does not want CRCs still sets C in the
-/// reply to a request with C.
+/// CRCs are used if either frame has the bit. A responder that does not want CRCs still sets C in
+/// the reply to a request with C.
 pub(crate) fn a_capture_shows_the_crc_that_each_side_asked_for(
     prefix: &Prefix,
 ) -> Result<(), String> {

@@ -21,7 +21,7 @@ const DYNSYM: u32 = 11;
 const VERSYM: u32 = 0x6FFF_FFFF;
 const VERDEF: u32 = 0x6FFF_FFFD;
 const VERNEED: u32 = 0x6FFF_FFFE;
-/// Value in place of a section's index that marks an absolute symbol (`SHN_ABS`).
+/// Section index of an absolute symbol (`SHN_ABS`).
 const ABSOLUTE: usize = 0xFFF1;
 
 struct File(Vec<u8>);
@@ -59,7 +59,8 @@ impl File {
         ))
     }
 
-    /// Returns the names of the versions that the file defines or imports, by number.
+    /// Returns the names of the versions that the file defines or imports. The keys are the numbers
+    /// of the versions.
     fn versions(&self) -> Option<BTreeMap<usize, String>> {
         let mut names = BTreeMap::new();
         if let Some((mut at, _, strings)) = self.section(VERDEF) {

@@ -23,7 +23,7 @@ struct Pair {
 }
 
 /// Starts a server and its client. The server posts a receive as soon as `file` exists. The client
-/// does what the argument `what` says.
+/// runs the action `what` of `tests/c/ends.c`.
 fn pair(
     prefix: &Prefix,
     flags: &[&str],
@@ -47,8 +47,8 @@ fn pair(
 }
 
 impl Pair {
-    /// Waits until both end, and fails unless both succeed. Returns the output of the server and of
-    /// the client.
+    /// Waits until both programs end. Fails if either program failed. Returns the output of the
+    /// server and of the client.
     fn end(&mut self) -> Result<[String; 2], String> {
         let client = self.client.end();
         let client =
@@ -221,8 +221,8 @@ pub(crate) fn a_close_that_loses_data_is_disconnected_with_a_status(
 }
 
 /// RFC 7306 section 1.1: MPA startup does not tell whether a peer supports this RFC. A peer that
-/// does not support it ends the connection. By then the Write with Immediate Data has completed,
-/// because TCP had taken it. So the library prints the reason.
+/// does not support it ends the connection. By this time the Write with Immediate Data has
+/// completed, because TCP accepted its bytes. So the library prints the reason.
 pub(crate) fn immediate_data_that_the_peer_does_not_know_is_refused_in_words(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -248,8 +248,8 @@ pub(crate) fn immediate_data_that_the_peer_does_not_know_is_refused_in_words(
     refused.map_err(|error| format!("the peer: {error}"))
 }
 
-/// Linux siw accepts 256 bytes, of which four are IRD and ORD. So with `--peer siw`, private data
-/// of more than 252 bytes is refused, and the reason is printed.
+/// Linux siw accepts 256 bytes of private data, of which four are IRD and ORD. So with `--peer
+/// siw`, private data of more than 252 bytes is refused, and the reason is printed.
 pub(crate) fn private_data_that_siw_cannot_take_is_refused_in_words(
     prefix: &Prefix,
 ) -> Result<(), String> {

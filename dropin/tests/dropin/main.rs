@@ -24,8 +24,8 @@ use std::sync::OnceLock;
 use libtest_mimic::{Arguments, Failed, Trial};
 use prefix::Prefix;
 
-/// Installed command and library. Created when the first test needs them, and removed when this
-/// process ends.
+/// The installed command and library. They are installed when the first test needs them, and
+/// removed when this process ends.
 static PREFIX: OnceLock<Result<Prefix, String>> = OnceLock::new();
 
 fn with_prefix(run: impl FnOnce(&Prefix) -> Result<(), String>) -> Result<(), Failed> {
@@ -41,8 +41,8 @@ fn required() -> bool {
     std::env::var_os("UWARP_REQUIRE_DROPIN").is_some_and(|value| value == "1")
 }
 
-/// Creates a test. If something is `missing`, the test is ignored, or fails if all programs are
-/// [`required`].
+/// Creates a test. A test with a reason in `missing` is ignored, or fails if [`required`] returns
+/// true.
 fn trial(
     name: &str,
     missing: Option<String>,

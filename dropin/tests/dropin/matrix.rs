@@ -1,4 +1,4 @@
-//! Renders `MATRIX.md`: the programs that run, and the names with the programs that use them.
+//! Renders `MATRIX.md`: the tested programs, and each exported name with the programs that use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -99,12 +99,12 @@ fn versions() -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the name and the path of each ELF file of a row. A row has programs by name, and
+/// Returns the name and the path of each ELF file of a row. A row lists programs by file name, and
 /// libraries by soname.
 fn elf_files(row: &Row) -> Vec<(String, PathBuf)> {
     let find = |file: &&str| {
         let path = match Path::new(file) {
-            // An absolute path is that of a script, or of a directory of scripts.
+            // An absolute path names a script, or a directory of scripts.
             path if path.is_absolute() => return None,
             _ if file.contains(".so") => packages::library(file).ok()?,
             _ => packages::program(file)?,
@@ -226,8 +226,8 @@ fn render_names(rows: &[Row], out: &mut String) -> Result<(), String> {
     Ok(())
 }
 
-/// Renders the functions that programs call through memory. No ELF file shows which programs use
-/// them.
+/// Renders the functions that programs call through function pointers. No ELF file shows which
+/// programs use them.
 fn render_tables(out: &mut String) -> Result<(), String> {
     *out += "\n## Functions reached through memory\n\nInline functions of `verbs.h` call these through tables of the context, the queue pair or the completion queue, so ELF files do not show\nwhich programs use them. `no`: returns `EOPNOTSUPP` or NULL, or an object that needs it is refused. `0`: returns 0, because iWARP has\nno such thing.\n\n| function | table | here |\n|---|---|---|\n";
     for table in &TABLES {

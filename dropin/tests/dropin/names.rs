@@ -25,10 +25,10 @@ pub(crate) fn the_library_has_every_name_with_its_version(prefix: &Prefix) -> Re
     Ok(())
 }
 
-/// Checks that the library imports none of these cancellation points. A thread may be cancelled
-/// while it posts and polls, which must not unwind Rust frames (`src/uncancelled.rs`). Cancellation
-/// points that are not in this list are called only where a cancellation is deferred, or wanted
-/// (`poll`).
+/// Checks that the library imports none of the cancellation points listed here. A thread may be
+/// cancelled while it posts and polls, and the cancellation must not unwind Rust frames
+/// (`src/uncancelled.rs`). Other cancellation points are called only where a cancellation is
+/// deferred, or wanted (`poll`).
 pub(crate) fn the_data_path_calls_nothing_at_which_a_thread_is_cancelled(
     prefix: &Prefix,
 ) -> Result<(), String> {

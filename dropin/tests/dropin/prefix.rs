@@ -7,17 +7,17 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Directory with the installed files. It is removed when this process ends, even if it is killed.
+/// Directory with the installed files. It is removed when this process ends, even by a signal.
 pub(crate) struct Prefix {
     path: PathBuf,
-    /// Process that removes the directory when its standard input ends. Only this process holds the
-    /// other end open.
+    /// Process that removes the directory when its standard input ends. Only the test process holds
+    /// the write end of this pipe.
     remover: Child,
 }
 
 impl Prefix {
     /// Builds and installs the command and the library. If `UWARP_BIN` names a command with the
-    /// library in the same directory, installs these.
+    /// library in the same directory, installs these two files instead.
     ///
     /// # Errors
     /// Returns the output of a command that failed.

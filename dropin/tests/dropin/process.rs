@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use crate::packages;
 use crate::prefix::Prefix;
 
-/// Time after which a program is considered to hang. It does not limit the speed: at a load of 13,
-/// `ib_read_lat -a` took more than a minute.
+/// Time after which a program is considered to hang. The limit says nothing about speed: at a load
+/// of 13, `ib_read_lat -a` took more than a minute.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 /// Interval between two checks of a condition, such as a line of output.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Installation with which a program runs, and flags.
+/// Installation with which a program runs, and the flags of the command.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) prefix: &'a Prefix,
@@ -33,7 +33,7 @@ pub(crate) struct Running {
     output: PathBuf,
 }
 
-/// Returns true if this process is root. No program here needs that.
+/// Returns true if this process is root. No program here needs root.
 fn root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -112,7 +112,7 @@ impl Running {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits until `done` returns true. Fails if the program ends before.
+    /// Waits until `done` returns true. Fails if the program ends first.
     pub(crate) fn wait_until(
         &mut self,
         what: &str,
@@ -233,8 +233,8 @@ fn sockets(port: u16) -> Vec<(String, u64)> {
     lines.filter_map(socket).collect()
 }
 
-/// Returns a free port that no other test of this process gets. It is below Linux's default range
-/// of ephemeral ports.
+/// Returns a free port that no other test of this process gets. The port is below Linux's default
+/// range of ephemeral ports.
 pub(crate) fn free_port() -> Result<u16, String> {
     use std::net::TcpListener;
     use std::sync::atomic::AtomicU16;

@@ -1,6 +1,6 @@
 //! Functions that programs call through pointers. Inline functions of `verbs.h` find the pointers
 //! in tables of a context, a queue pair or a completion queue. The generated layouts have a field
-//! for each of them, and the source sets the implemented ones.
+//! for each pointer, and the source sets the fields of the implemented functions.
 
 use std::collections::BTreeMap;
 

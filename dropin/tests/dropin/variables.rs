@@ -10,7 +10,7 @@ fn with(prefix: &Prefix, variable: &str, words: &[&str]) -> Result<String, Strin
     running.end()
 }
 
-/// A misspelled name is reported once, and the device opens without it.
+/// A misspelled name is reported once, and the device opens as if the variable were not set.
 pub(crate) fn an_unknown_variable_is_reported_with_the_nearest_known_name(
     prefix: &Prefix,
 ) -> Result<(), String> {

@@ -5,9 +5,9 @@
 //! the tasks. This example uses only tokio's scheduler; even the I/O driver is off.
 //!
 //! **Owned buffers.** While an operation is under way, the network may read or write its memory at
-//! any moment. So a buffer is given away (`send(buf)`) and comes back with the result
-//! (`let (result, buf) = ...`). In between no code can touch it. Dropping the future, as `select!`
-//! and time limits do, is safe at every point.
+//! any moment. So a buffer is given away (`send(buf)`) and comes back with the result (`let
+//! (result, buf) = ...`). Until the buffer is back, no code can touch it. Dropping the future, as
+//! `select!` and time limits do, is safe at every point.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

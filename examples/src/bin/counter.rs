@@ -11,7 +11,8 @@
 //! Two clients that read a number, add to it and write it back at the same time lose one addition.
 //! **FetchAdd** adds at the server in one step and returns the old number. **CmpSwap** stores a
 //! value only if the old one is what the client expects. That suffices for a lock: the client that
-//! replaces 0 by its own number has it. The server's program takes no part; it only lends 24 bytes.
+//! replaces 0 by its own number holds the lock. The server's program takes no part; it only
+//! registers 24 bytes for its clients.
 //!
 //! Two caveats. A client that dies with the lock keeps it: real systems limit the time (a lease).
 //! And a client without the lock retries over the network: use this for short waits only.
@@ -96,17 +97,16 @@ fn client(server: SocketAddr, times: Option<String>) -> Result {
     for _ in 1..times {
         remote.fetch_add(COUNTER, 1)?;
     }
-    // The sum is read, changed and written by ordinary Reads and Writes; only the lock makes it
-    // right.
+    // Ordinary Reads and Writes read and write the sum. Only the lock prevents lost additions.
     let mut tries: u64 = 0;
     for _ in 0..times {
         while remote.compare_swap(LOCK, 0, me)? != 0 {
             tries += 1;
-            std::thread::yield_now(); // another client has it
+            std::thread::yield_now(); // another client holds the lock
         }
         let sum = remote.read(SUM)?;
         remote.write(SUM, sum + 1)?;
-        // Unlock. The Write above precedes this on the connection, so it is placed first.
+        // Unlock. The Write above precedes this CmpSwap on the connection, so it is placed first.
         if remote.compare_swap(LOCK, me, 0)? != me {
             return Err("another client has taken our lock".into());
         }

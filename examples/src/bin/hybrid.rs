@@ -9,10 +9,10 @@
 //!    │ ◄─ Send: checksum ───────────────────────────────── │
 //! ```
 //!
-//! MPI, NFS over RDMA and most others do this, under the names *eager* and *rendezvous*. A Send
-//! costs a copy on each side, and a receive buffer for the longest message. A token costs one more
-//! round trip, and no copy. Measure on your machines where the two costs meet; 4 KiB is a common
-//! start.
+//! MPI, NFS over RDMA and most other protocols use these two ways, under the names *eager* and
+//! *rendezvous*. A Send costs a copy on each side, and a receive buffer for the longest message. A
+//! token costs one more round trip, and no copy. Measure on your machines at which length the two
+//! costs are equal; 4 KiB is a common start.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -23,9 +23,9 @@ use uwarp_verbs::{
     RecvWr, RemoteBuffer, SendWr,
 };
 
-/// Longest message in bytes that goes in a Send.
+/// Length in bytes of the longest message that goes in a Send.
 const EAGER: usize = 4096;
-/// Length of a receive buffer: the kind of the message and the message.
+/// Length in bytes of a receive buffer: one byte for the kind of the message, and the message.
 const INBOX: usize = 1 + EAGER;
 /// Longest message in bytes.
 const LONGEST: u64 = 64 * 1024 * 1024;
@@ -70,7 +70,8 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     close(&qp)
 }
 
-/// Sends a message in the way that fits its size. Returns the memory that was lent for it, if any.
+/// Sends a message in the way that fits its size. Returns the region that the server may read, if
+/// any.
 fn send(pd: &Pd, qp: &Qp, outbox: &MemoryRegion, message: &[u8]) -> Result<Option<MemoryRegion>> {
     let mut lent = None;
     let mut bytes = vec![b'M'];

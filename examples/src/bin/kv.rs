@@ -8,14 +8,16 @@
 //! ```
 //!
 //! The client finds the slot by itself (hash of the key) and fetches it with a one-sided Read. No
-//! code of the server's program runs for it: on RDMA hardware the NIC answers, here the library's
-//! progress thread does. Type `put KEY VALUE` in the server's terminal to change the table.
+//! code of the server's program runs for the Read: on RDMA hardware the NIC answers, here the
+//! library's progress thread does. Type `put KEY VALUE` in the server's terminal to change the
+//! table.
 //!
 //! **Torn reads.** A Read is not atomic. While the server stores a new value, a Read may return
-//! half of the old and half of the new one. A lock at the server does not help, because the server
-//! does not know who reads. So each slot has a checksum, and a client that finds a wrong one reads
-//! again. A version at the front, or at each end, would not be enough: the order in which bytes are
-//! read and stored is undefined. The version distinguishes two stores of the same value.
+//! half of the old and half of the new value. A lock at the server does not help, because the
+//! server does not know who reads. So each slot has a checksum. A client that finds a wrong
+//! checksum reads again. A version at the front, or at each end, would not be enough: the order in
+//! which bytes are read and stored is undefined. The version distinguishes two stores of the same
+//! value.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -51,8 +53,8 @@ fn emit(version: u64, key: &str, value: &str) -> Vec<u8> {
     [&checksum(&rest).to_be_bytes(), &rest[..]].concat()
 }
 
-/// Returns the offset of a key's slot. (If another key has the slot, `put` fails. Real tables try
-/// another slot.)
+/// Returns the offset of a key's slot. (If another key occupies the slot, `put` fails. Real tables
+/// try another slot.)
 fn place(key: &str) -> usize {
     checksum(key.as_bytes()) as usize % SLOTS * SLOT
 }
@@ -97,13 +99,13 @@ fn get(qp: &Qp, sink: &MemoryRegion, table: &RemoteBuffer, key: &str) -> Result<
 fn server(addr: SocketAddr) -> Result {
     let device = Device::tcp()?;
     let pd = device.alloc_pd()?;
-    // The table is lent to every client, for Reads only.
+    // Every client may read the table, but may not write to it.
     let table = pd.register(vec![0; SLOT * SLOTS], Access::REMOTE_READ)?;
     put(&table, "apple", "a round fruit")?;
     put(&table, "cherry", "a small red one")?;
     let options = AcceptOptions::default().private_data(table.remote().to_bytes());
-    // One thread accepts connections, and one for each client waits until it disconnects. Reads
-    // need no thread here.
+    // One thread accepts connections. One more thread for each client waits until the client
+    // disconnects. Reads need no thread here.
     std::thread::spawn(move || {
         serve(&device, addr, |device, request| {
             let cq = device.create_cq(1)?;

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! A **Send** is a message: it arrives in a buffer that the receiver has posted, and the receiver
-//! gets a completion. A **Write** puts bytes into memory that the other side lends, without a
-//! completion there. Together they carry a large answer without a copy, and need only small receive
-//! buffers. The request names the memory for the answer. This is correct because on one connection
-//! a Send is never delivered before the Writes that precede it are placed.
+//! gets a completion. A **Write** puts bytes into memory that the other side has registered for it.
+//! The other side gets no completion. Together they carry a large answer without a copy, and need
+//! only small receive buffers. The request names the memory for the answer. This is correct because
+//! on one connection a Send is never delivered before the Writes that precede it are placed.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -41,8 +41,8 @@ fn client(server: SocketAddr, limit: Option<String>) -> Result {
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
 
-    // The network may only touch registered memory. This region is lent to the server, for Writes
-    // only. The small one receives the Send that follows the answer.
+    // The network may only touch registered memory. The server may write to the first region. The
+    // second, small one receives the Send that follows the answer.
     let answer = pd.register(vec![0; ANSWER], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let notice = pd.register(vec![0; 4], Access::LOCAL_WRITE)?;
     qp.connect(server, &ConnectOptions::default())?;
@@ -106,7 +106,7 @@ fn answer_requests(device: &Device, request: ConnectRequest) -> Result {
             SendWr::write(2, &[outbox.sge(0, len)], to).unsignaled(),
             SendWr::send_inline(3, &len.to_be_bytes()),
         ])?;
-        // Until this completes, the network may still read the outbox.
+        // Until the Send completes, the network may still read the outbox.
         done(&sent)?;
         println!("answered {limit} with {len} bytes");
     }

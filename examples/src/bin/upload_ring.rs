@@ -40,8 +40,8 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(64)?, device.create_cq(64)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
-    // The whole file is registered and sent from there. One byte is added, because empty memory
-    // cannot be registered.
+    // The whole file is registered and sent from this memory. One byte is added, because empty
+    // memory cannot be registered.
     let len = bytes.len() as u64;
     let source = pd.register([bytes, vec![0]].concat(), Access::NONE)?;
     // A receive for each credit message that may arrive, and one for the last message.
@@ -71,10 +71,12 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
             SendWr::send_inline(2, &size.to_be_bytes()),
         ])?;
         // The completion means that the network has taken the bytes, not that the server has read
-        // them. So this does not wait for the server, and the ring fills while the server works.
+        // them. So the client does not wait for the server here, and the ring fills while the
+        // server works.
         done(&sent)?;
     }
-    // A length of 0 ends the file. The answer is its checksum; credits may arrive before it.
+    // A length of 0 ends the file. The server answers with its checksum; credits may arrive before
+    // the answer.
     qp.post_send(&SendWr::send_inline(3, &0u32.to_be_bytes()))?;
     while done(&received)?.byte_len != 8 {
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
@@ -92,7 +94,7 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(64)?, device.create_cq(64)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
-    // The ring is lent to this client, for Writes only.
+    // This client may write to the ring, but may not read it.
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let ring = pd.register(vec![0; (SLOT * SLOTS) as usize], access)?;
     // A receive for each notice that may arrive, each with its own four bytes.

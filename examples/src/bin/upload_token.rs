@@ -1,4 +1,4 @@
-//! Upload by token (rendezvous): the client lends its memory, and the server Reads it.
+//! Upload by token (rendezvous): the client offers its memory, and the server Reads it.
 //!
 //! ```text
 //!  client                                                   server
@@ -40,8 +40,8 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
-    // The file is lent for Reads only, and over this connection only, so that the server can
-    // invalidate the key. (One byte is added, because empty memory cannot be registered.)
+    // The server may only read the file, and only over this connection, so that it can invalidate
+    // the key. (One byte is added, because empty memory cannot be registered.)
     let len = bytes.len() as u64;
     let source = pd.register_for(&qp, [bytes, vec![0]].concat(), Access::REMOTE_READ)?;
     let answer = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
@@ -72,7 +72,7 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     let token_len = RemoteBuffer::BYTES as u32;
     let inbox = pd.register(vec![0; RemoteBuffer::BYTES], Access::LOCAL_WRITE)?;
-    // Target of the Reads: a quarter for each.
+    // Target of the Reads. Each outstanding Read uses a quarter.
     let room = pd.register(vec![0; (PIECE * READS) as usize], Access::LOCAL_WRITE)?;
     qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, token_len)]))?;
     // When they connect, the two sides negotiate the number of outstanding Reads ("ORD" and "IRD").
@@ -99,8 +99,8 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
             read(n)?;
         }
         for n in 0..pieces {
-            // Reads complete in the order of posting. Take the bytes of a completed one, and reuse
-            // its place for the next.
+            // Reads complete in the order of posting. Append the bytes of the completed Read, and
+            // reuse its quarter of the region for the next Read.
             let len = done(&sent)?.byte_len as usize;
             let start = bytes.len();
             bytes.resize(start + len, 0);

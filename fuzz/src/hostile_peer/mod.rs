@@ -237,7 +237,8 @@ impl Victim {
         same(&self.sinks, &model.sinks);
     }
 
-    /// Checks how the connection ends. If no error has ended it, the peer closes or resets.
+    /// Checks how the connection ends. If no error has ended the connection, the peer closes or
+    /// resets it.
     fn end(&mut self, model: &mut Model) {
         let ended = model.judge.ended;
         if let Some(Some(code)) = ended {

@@ -234,7 +234,7 @@ impl Model {
         }
     }
 
-    /// Checks a ULPDU that the device sent. For a request, records the response that it waits for.
+    /// Checks a ULPDU that the device sent. For a request, records the expected response.
     pub(super) fn sent(&mut self, ulpdu: &[u8]) {
         assert!(!self.terminated, "nothing follows a Terminate Message");
         let (control, opcode) = (ulpdu[0], ulpdu[1] & 15);

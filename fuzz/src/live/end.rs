@@ -261,8 +261,8 @@ impl End {
         next
     }
 
-    /// Returns true if `byte` is the initial byte at `at`, or the byte that one of the Writes has
-    /// there.
+    /// Returns true if `byte` is the initial byte at `at`, or the byte that one of the Writes
+    /// stores there.
     fn may_be(&self, at: usize, byte: u8) -> bool {
         let wrote = |(start, bytes): &(usize, Vec<u8>)| {
             at.checked_sub(*start).and_then(|at| bytes.get(at)) == Some(&byte)
@@ -270,8 +270,8 @@ impl End {
         self.before[at] == byte || self.writes.iter().any(wrote)
     }
 
-    /// Checks that memory holds the bytes of all Writes. If `damaged`, checks only that it holds no
-    /// other bytes.
+    /// Checks that memory holds the bytes of all Writes. If `damaged`, checks only that each byte
+    /// is an initial byte or was written.
     pub(crate) fn memory(&self, damaged: bool) {
         let mut shared = vec![0; WORD + 8];
         self.shared

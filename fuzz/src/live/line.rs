@@ -14,7 +14,7 @@ const ROOM: usize = 1 << 17;
 /// Effective MSS that both ends report.
 const EMSS: usize = 1460;
 
-/// An end of the line. For a direction, its sender.
+/// An end of the line. A direction is named after its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     First,
@@ -53,14 +53,15 @@ struct State {
     directions: [Direction; 2],
     /// The line was reset, or an end was dropped.
     reset: bool,
-    /// Tells for each end whether its signal is raised, because only a change needs a system call.
+    /// True for each end whose signal is raised. Only a change of the signal needs a system call.
     raised: [bool; 2],
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Event descriptors of the ends. One is readable while its end has something to process.
+    /// Event descriptors of the ends. A descriptor is readable while its end has something to
+    /// process.
     signals: [OwnedFd; 2],
 }
 
@@ -148,7 +149,7 @@ impl Line {
         direction.ended = true;
     }
 
-    /// Damages a byte in flight from `from`. Returns true if there was one and it changed.
+    /// Damages a byte in flight from `from`. Returns true if the byte exists and has changed.
     pub(crate) fn damage(&self, from: Side, at: usize, by: u8) -> bool {
         let mut state = self.shared.state();
         let bytes = &mut state.directions[from as usize].under_way;
@@ -332,7 +333,7 @@ impl Drop for End {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         let own = &state.directions[self.side as usize];
-        // Bytes sent before a FIN are still delivered. Without a FIN, the drop is a reset.
+        // Bytes sent before a FIN are still delivered. A drop without a FIN resets the line.
         if !own.fin {
             state.reset = true;
         }

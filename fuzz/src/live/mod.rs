@@ -48,8 +48,8 @@ impl HandClock {
     }
 }
 
-/// Opens a device with manual progress. Its connections run over `Line`, so it never uses its
-/// network.
+/// Opens a device with manual progress. Its connections run over `Line`, so the network of the
+/// device is never used.
 pub(crate) fn device(clock: &Arc<HandClock>, seed: u64) -> Device {
     let settings = Settings::default()
         .progress(Progress::Manual)
@@ -61,7 +61,7 @@ pub(crate) fn device(clock: &Arc<HandClock>, seed: u64) -> Device {
 /// Drives a device until nothing more happens at this time. Returns the time of its next timer.
 ///
 /// # Panics
-/// If the device still has work after 10,000 turns.
+/// If the device still has work after 10,000 calls of `progress`.
 pub(crate) fn settle(device: &Device, clock: &HandClock) -> Option<Instant> {
     for _ in 0..10_000 {
         let due = device.progress();

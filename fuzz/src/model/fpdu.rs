@@ -56,8 +56,8 @@ impl Sealer {
         self.starts.push((start, length_at.unwrap_or(start)));
     }
 
-    /// Writes a Marker if one is due. It holds the distance back to the length field, or 0 if it is
-    /// before that field.
+    /// Writes a Marker if one is due. The Marker holds the distance back to the length field of its
+    /// FPDU, or 0 if it precedes that field.
     fn marker(&mut self, length_at: Option<usize>) {
         if self.markers && self.stream.len().is_multiple_of(INTERVAL) {
             let back = length_at.map_or(0, |at| self.stream.len() - at);

@@ -10,7 +10,7 @@ pub enum Right {
     Invalidate,
 }
 
-/// Reason for refusing an access. [`check`] tests for them in this order.
+/// Reason for refusing an access. [`check`] tests for the reasons in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of errors")]
 pub enum Fault {
@@ -84,7 +84,7 @@ pub fn regions() -> Vec<Region> {
 /// Checks an access to `len` bytes at `to`. Returns the index of the region and the offset in it.
 ///
 /// # Errors
-/// The first check that fails.
+/// The fault that the first failed check finds.
 pub fn check(
     regions: &[Region],
     stag: u32,

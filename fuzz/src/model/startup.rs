@@ -1,7 +1,8 @@
 //! Meaning of a startup frame (RFC 5044 section 7.1, RFC 6581 sections 6 and 9), read at fixed
 //! offsets.
 
-/// Value of IRD or ORD that means "no automatic negotiation". It is also the mask of their 14 bits.
+/// Value of IRD or ORD that means "no automatic negotiation". It is also the mask of the 14 bits of
+/// these fields.
 pub const NO_AUTO: u16 = 0x3FFF;
 
 const KEYS: [&[u8; 16]; 2] = [b"MPA ID Req Frame", b"MPA ID Rep Frame"];
@@ -12,21 +13,21 @@ pub struct Side {
     /// True for an initiator, which waits for a Reply. False for a responder, which waits for a
     /// Request.
     pub initiator: bool,
-    /// Highest revision that it accepts.
+    /// Highest revision that the side accepts.
     pub highest: u8,
-    /// True if its Request had enhanced connection data.
+    /// True if the side's own Request had enhanced connection data.
     pub enhanced: bool,
-    /// It wants CRCs.
+    /// True if the side wants CRCs.
     pub crc: bool,
-    /// It wants Markers.
+    /// True if the side wants Markers.
     pub markers: bool,
-    /// Its IRD.
+    /// IRD of the side.
     pub ird: u16,
-    /// Its ORD.
+    /// ORD of the side.
     pub ord: u16,
-    /// Upper limit of its IRD.
+    /// Upper limit of `ird`.
     pub max_ird: u16,
-    /// RTR kinds (Send, Write, Read) that it can send; `None` in the client-server model.
+    /// RTR kinds (Send, Write, Read) that the side can send; `None` in the client-server model.
     pub rtr: Option<[bool; 3]>,
 }
 
@@ -160,8 +161,8 @@ fn agreed_rtr(
     match (side.rtr, their_rtr) {
         (None, None) => Ok(None),
         (Some(ours), Some(theirs)) => {
-            // A Write is preferred because it costs least, then a Read. A Read needs an IRD above
-            // 0.
+            // A Write is preferred because it costs least. A Read is the second choice, and needs
+            // an IRD above 0.
             let usable = |kind: usize| ours[kind] && theirs[kind] && (kind != 2 || their_ird > 0);
             let kind = [1, 2, 0].into_iter().find(|kind| usable(*kind));
             kind.map(Some).ok_or(7)
@@ -178,7 +179,7 @@ fn read(side: &Side, bytes: &[u8]) -> Result<Option<Frame>, Trouble> {
         (KEYS[0], KEYS[1])
     };
     if !right.starts_with(start) {
-        // The keys differ only at index 9. A peer whose bytes match the other key up to there has
+        // The keys differ only at index 9. A peer whose first ten bytes match the other key has
         // sent the other frame.
         let ninth = bytes.get(..10).is_some_and(|first| first == &other[..10]);
         return Err(if ninth {

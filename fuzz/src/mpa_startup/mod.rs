@@ -1,5 +1,5 @@
-//! MPA startup in both roles. First, arbitrary bytes are the peer's frame. The outcome must be the
-//! model's, however the input cuts the frame into pieces. Then two sides with arbitrary
+//! MPA startup in both roles. First, the peer's frame consists of arbitrary bytes. The outcome must
+//! be the model's, however the input cuts the frame into pieces. Then two sides with arbitrary
 //! configurations follow the RFCs and connect. They must agree, or the startup must fail with the
 //! expected error.
 
@@ -106,8 +106,8 @@ fn responder_config(input: &mut Input<'_>) -> ResponderConfig {
     }
 }
 
-/// Formats a result for comparison: the number of bytes taken and the outcome. For `NotMpa` only
-/// the peer is kept, because the other fields depend on how many bytes had arrived.
+/// Formats a result for comparison: the number of consumed bytes and the outcome. Of `NotMpa` only
+/// the field `peer` is kept, because the other fields depend on how many bytes had arrived.
 fn said<T: std::fmt::Debug>(
     taken: usize,
     said: Result<Option<T>, StartupError>,

@@ -117,8 +117,8 @@ fn agree(
     assert!(gate.fpdu_validated() && !gate.fpdu_validated() && gate.may_send());
     assert!(theirs.ird <= limits.max_ird);
     if ours.enhanced {
-        // No side may have more requests outstanding than the other accepts (RFC 6581 section 9.1),
-        // unless a side left this to the ULPs.
+        // No side may have more requests outstanding than the other accepts (RFC 6581 section 9.1).
+        // This does not apply if a side has left the depth to the ULPs.
         if wishes.ord != NO_AUTO {
             assert!(ours.ord <= theirs.ird, "{ours:?} {theirs:?}");
         }

@@ -16,10 +16,10 @@ use wire::{meaning, terminate};
 
 /// Guard bytes before and after every receive buffer and every sink. They must not change.
 const GUARD: usize = 8;
-/// Initial value of all memory. Bytes that no segment was placed into keep it.
+/// Initial value of all memory. Bytes into which no segment was placed keep this value.
 const UNTOUCHED: u8 = 0xC3;
 
-/// Model's copy of the buffers that segments are placed into.
+/// Model's copy of the buffers into which segments are placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Placed {
     regions: Vec<Vec<u8>>,

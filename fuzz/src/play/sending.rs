@@ -11,7 +11,7 @@ use super::{Play, buffer};
 use crate::atomics::{compare_swap, fetch_add};
 use crate::model::stream::{Asked, Waiting};
 
-/// Messages of the stream's own are shorter than this many bytes.
+/// Exclusive upper limit in bytes for the messages that the stream itself begins.
 const LONGEST: u32 = 10_000;
 
 impl Play {
@@ -139,8 +139,8 @@ impl Play {
         }
     }
 
-    /// Counts a new request and its MSN. Before that, checks that `outstanding_before` finds the
-    /// earlier requests by this MSN.
+    /// Checks that `outstanding_before` returns the number of earlier requests for the MSN of a new
+    /// request. Then counts the new request.
     fn asked(&mut self) {
         let before = self
             .stream
@@ -196,7 +196,7 @@ impl Play {
         assert_eq!(self.stream.requests_pending(), !self.judge.asked.is_empty());
     }
 
-    /// Responds to the oldest request that was taken.
+    /// Responds to the oldest request that [`Play::take`] has taken.
     pub(crate) fn answer(&mut self, original: u64, mulpdu: usize) {
         let (Some(job), Some(asked)) = (self.jobs.pop_front(), self.taken.pop_front()) else {
             return;
@@ -245,7 +245,7 @@ impl Play {
     pub(crate) fn close(&mut self, ours: bool) {
         if ours {
             self.stream.close();
-            // A close after the peer's close, or after an error, also ends the stream.
+            // After its own close the stream sends nothing, in whatever state it was.
             self.sends = false;
         } else {
             self.stream.peer_closed();

@@ -89,8 +89,8 @@ pub(super) fn terminate(error: &StreamError, ulpdu: &[u8], code: Option<Code>) {
     assert_eq!(again.rdma_header().is_some(), with_read);
 }
 
-/// Checks that a message has no further segment. A message begun after the end of the stream has
-/// none.
+/// Checks that a message has no further segment. A message begun after the end of the stream has no
+/// segment at all.
 pub(super) fn nothing(mut message: OutMessage) {
     assert!(message.is_done());
     assert_eq!(message.next_segment(1500, &mut [0; MAX_HEADER]), None);
@@ -156,8 +156,8 @@ pub(super) fn untagged(
     });
 }
 
-/// Checks that a message without payload is sent as one segment. `bytes` is the header after
-/// DDP's.
+/// Checks that a message without payload is sent as one segment. `bytes` is the expected header
+/// after the DDP header.
 pub(super) fn headed(mut message: OutMessage, opcode: u8, qn: u32, msn: u32, bytes: &[u8]) {
     let mut header = [0xEE; MAX_HEADER];
     let segment = message

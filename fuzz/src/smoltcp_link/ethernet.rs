@@ -1,5 +1,6 @@
-//! Ethernet frames of a third host on the link. An honest one uses its own addresses. The hosts
-//! must answer it, and the connection must not suffer. A lying one uses addresses of others.
+//! Ethernet frames of a third host on the link. An honest third host uses its own addresses. Both
+//! hosts must answer it, and the connection must not suffer. A lying third host uses addresses of
+//! the other hosts.
 
 use std::net::Ipv6Addr;
 
@@ -63,8 +64,8 @@ fn checksum(pieces: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Corrects the checksums of IPv4, TCP, ICMP and ICMPv6. smoltcp does not check them under a fuzzer
-/// but does in a replay on stable; with valid checksums both behave the same.
+/// Corrects the checksums of IPv4, TCP, ICMP and ICMPv6. smoltcp checks them in a replay on stable,
+/// but not under a fuzzer. With valid checksums both kinds of run behave the same.
 pub(super) fn seal(frame: &mut [u8]) {
     let Some((header, packet)) = frame.split_first_chunk_mut::<HEADER>() else {
         return;
@@ -132,8 +133,8 @@ fn arp(operation: u8, sender: ([u8; 6], [u8; 4]), target: ([u8; 6], [u8; 4])) ->
     [&head[..], &sender.0, &sender.1, &target.0, &target.1].concat()
 }
 
-/// Returns true if a frame in flight from `host` satisfies `is`. Also returns true if so many are
-/// in flight that the frame may have been dropped.
+/// Returns true if a frame in flight from `host` satisfies `is`. Also returns true if [`ROOM`]
+/// frames are in flight, because the host may then have dropped the frame.
 fn has_sent(link: &Link, host: usize, is: impl Fn(&[u8]) -> bool) -> bool {
     link.under_way(host, |frames| {
         frames.len() >= ROOM || frames.iter().any(|frame| is(frame))

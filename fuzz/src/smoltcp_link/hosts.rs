@@ -233,7 +233,7 @@ impl Link {
     }
 
     /// Runs the hosts, delivers all packets and advances the clock until `is` returns true. Returns
-    /// false if it does not within `rounds` rounds, or if nothing is left to do.
+    /// false after `rounds` rounds, or if no packet and no timer is left.
     pub(super) fn until(&self, rounds: usize, mut is: impl FnMut() -> bool) -> bool {
         for _ in 0..rounds {
             let due = self.progress();

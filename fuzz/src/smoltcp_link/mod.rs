@@ -3,9 +3,9 @@
 //! host sends arbitrary packets, some of them into the connection.
 //!
 //! Without damage and without harmful packets from the third host, all work requests complete with
-//! the bytes of the model. Otherwise each completion with success is still correct, and memory
-//! holds no byte that was not written there. Either everything completes, or both ends detect an
-//! error. Afterwards the hosts must be able to connect again.
+//! the bytes of the model. Otherwise each completion with success is still correct. Memory holds
+//! only its initial bytes and bytes that were written there. Either everything completes, or both
+//! ends detect an error. Afterwards the hosts must be able to connect again.
 //!
 //! smoltcp does not check TCP checksums under a fuzzer, so the CRC of MPA must find the damage.
 
@@ -158,8 +158,8 @@ fn rest(link: &Link, ends: &mut [End; 2], hurt: bool) {
         .map(|end| (end.qp.state(), end.qp.end_reason()));
     assert!(closed, "the connection does not close: {states:?}");
     ends.iter().for_each(End::completed_all);
-    // TCP takes the bytes of a Write before they arrive. Once the FIN after them has arrived, they
-    // have arrived as well.
+    // A Write completes when TCP has accepted its bytes, before they arrive. But both sides have
+    // received a FIN, and it follows all bytes of the Writes. So memory holds these bytes.
     ends.iter().for_each(|end| end.memory(hurt));
 }
 

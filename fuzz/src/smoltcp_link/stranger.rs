@@ -5,8 +5,8 @@ use crate::input::Input;
 /// Length in bytes of an IPv4 header without options.
 const IP: usize = 20;
 
-/// Builds a packet like the observed one, but with other numbers, flags, options or payload. Does
-/// not correct the checksums.
+/// Builds a packet like the observed one, but with other sequence numbers, flags, options or
+/// payload. Does not correct the checksums.
 pub(super) fn segment(seen: &[u8], input: &mut Input<'_>) -> Vec<u8> {
     let what = input.flags();
     let header = seen
@@ -34,7 +34,7 @@ pub(super) fn segment(seen: &[u8], input: &mut Input<'_>) -> Vec<u8> {
         packet[IP + 14..IP + 16].copy_from_slice(&input.u16().to_be_bytes());
     }
     if what(4) {
-        // Another source port: the packet is for a new connection or for none.
+        // With another source port, the packet is for a new connection or for none.
         packet[IP..IP + 2].copy_from_slice(&(50_000 + u16::from(input.u8())).to_be_bytes());
     }
     if what(5) {

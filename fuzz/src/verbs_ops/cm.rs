@@ -25,7 +25,8 @@ struct Id {
     established: usize,
     /// Number of Disconnected events that were read.
     disconnected: usize,
-    /// Time when the event of its connection request was read. The request itself arrived earlier.
+    /// Time at which the event of the connection request of this id was read. The request itself
+    /// arrived earlier.
     told: Option<Instant>,
 }
 
@@ -53,7 +54,7 @@ impl Ids {
     }
 
     /// Returns the states of the ids with this local address. The result includes ids that
-    /// connected from it and no longer reserve it.
+    /// connected from this address and no longer reserve it.
     fn at(&self, addr: SocketAddr) -> impl Iterator<Item = CmState> {
         let has = move |own: &&Id| own.id.local_addr() == Some(addr);
         self.ids.iter().filter(has).map(|own| own.id.state())
@@ -70,7 +71,7 @@ impl Ids {
     }
 }
 
-/// Arguments of a call and state before it. They decide which errors are justified.
+/// Arguments of a call, and the state before the call. Both decide which errors are justified.
 struct Given {
     call: u8,
     before: CmState,
@@ -148,8 +149,8 @@ impl Given {
         }
     }
 
-    /// Returns true if the decision may be too late. The arrival time of a request is unknown; it
-    /// lies between the start of the run and the reading of its event.
+    /// Returns true if the program may accept or reject too late. The arrival time of a request is
+    /// unknown; it lies between the start of the run and the reading of its event.
     fn may_be_late(&self) -> bool {
         let limit = Timeouts::default().decision;
         self.waited.is_some_and(|[_, most]| most >= limit)
@@ -176,8 +177,8 @@ fn keeps(state: &CmState) -> bool {
     matches!(state, CmState::Bound | CmState::Listening)
 }
 
-/// Returns true if an id in this state may reserve its local address, which ends when it starts to
-/// connect.
+/// Returns true if an id in this state may reserve its local address. The reservation ends when the
+/// id starts to connect.
 fn may_keep(state: &CmState) -> bool {
     keeps(state) || matches!(state, CmState::AddrResolved | CmState::RouteResolved)
 }
@@ -254,7 +255,7 @@ impl World {
         let (kind, id) = (event.kind(), event.id().clone());
         if kind == CmEventKind::ConnectRequest {
             assert!(event.listen_id().is_some());
-            // At the limit the id is dropped, which rejects the request.
+            // At the limit of ids, the new id is dropped, which rejects the request.
             if self.ids.ids.len() < MAX_IDS {
                 self.ids.add(id.clone());
                 if let Some(own) = self.ids.ids.last_mut() {

@@ -1,8 +1,8 @@
 //! Creates objects, and checks the error when a call is refused.
 //!
-//! Each kind of object has a limit. `World` knows only a lower bound of their number, because a
-//! dropped object can still be in use. Examples are a QP whose connection is closing and the
-//! objects that this QP uses.
+//! Each kind of object has a limit. `World` knows only a lower bound of the number of objects,
+//! because a dropped object can still be in use. Examples are a QP whose connection is closing and
+//! the objects that this QP uses.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::input::Input;
 
 /// Virtual time after which every dropped object is gone. All timeouts of a connection are shorter.
 const GONE_AFTER: Duration = Duration::from_secs(300);
-/// Maximum number of turns to let this time pass.
+/// Maximum number of calls of `progress` within this time.
 const ROUNDS: usize = 5_000;
 
-/// Returns how many distinct numbers there are.
+/// Returns the number of distinct numbers.
 fn count(numbers: impl Iterator<Item = u32>) -> usize {
     let mut numbers: Vec<u32> = numbers.collect();
     numbers.sort_unstable();
@@ -57,8 +57,8 @@ impl World {
     }
 
     /// Checks an error that reports a limit. If fewer than `max` objects certainly exist, dropped
-    /// ones must still be in use. Then advances the clock until they are gone, and calls `again`,
-    /// which must succeed.
+    /// objects must still be in use. Then advances the clock until they are gone, and calls
+    /// `again`, which must succeed.
     fn limited(&mut self, certain: usize, max: usize, again: impl FnOnce(&Self) -> bool) {
         assert!(certain <= max, "{certain} of {max}");
         // Unacknowledged events keep objects alive that `certain` does not count.
@@ -210,10 +210,11 @@ impl World {
         }
     }
 
-    /// Checks an error that there are too many STags. Regions and windows share one limit.
+    /// Checks an error that reports too many STags. Regions and windows share one limit.
     fn no_more_stags(&mut self, again: impl FnOnce() -> bool) {
         let certain = self.memory.stags();
-        // Otherwise the regions that are not certain may still have their STags.
+        // If all regions and windows together reach the limit, the doubtful regions may still have
+        // their STags, so the error is justified.
         if self.memory.regions.len() + self.memory.windows.len() < MAX_MR {
             self.limited(certain, MAX_MR, |_| again());
         }

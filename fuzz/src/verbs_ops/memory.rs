@@ -26,12 +26,12 @@ pub(super) struct Region {
     /// The only QP that may use the region, if there is one.
     qp: Option<u32>,
     access: Access,
-    /// True if a request to invalidate named it. Its STag may be gone at any time.
+    /// True if a request to invalidate named the region. Its STag may be gone at any time.
     doubtful: bool,
     /// True if a bind of a window named the region.
     shown: bool,
-    /// True if bytes may have been placed into it: by a posted receive or Read, or by a Write that
-    /// was posted to a peer.
+    /// True if bytes may have been placed into the region: by a posted receive or Read, or by a
+    /// Write that was posted to a peer.
     reached: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Memory {
     made: u8,
     pub(super) regions: Vec<Region>,
     pub(super) windows: Vec<(WindowKind, MemoryWindow)>,
-    /// Deregistered buffers, with their bytes at that time.
+    /// Buffers of deregistered regions, with their bytes at the time of the deregistration.
     retired: Vec<(Arc<Buffer>, Vec<u8>)>,
 }
 
@@ -80,7 +80,7 @@ impl Region {
     }
 
     /// Returns true if an element of a work request is invalid for this region. `pd` and `qp` are
-    /// those of the poster.
+    /// the numbers of the domain and of the QP to which the request is posted.
     fn refuses(&self, sge: &Sge, write: bool, (pd, qp): (u32, u32)) -> bool {
         let start = sge.addr.checked_sub(self.region.addr());
         let end = start.and_then(|start| start.checked_add(sge.len.into()));
@@ -100,7 +100,7 @@ impl Memory {
     }
 
     /// Registers a region for a domain, perhaps for one QP (given with its own domain). Checks the
-    /// error of a refusal. Returns true if it was the limit of regions.
+    /// error of a refusal. Returns true if the limit of regions was the reason for the refusal.
     pub(super) fn register(
         &mut self,
         input: &mut Input<'_>,
@@ -279,8 +279,8 @@ impl Memory {
         }
     }
 
-    /// Drops a region or deregisters it by a call. Checks the error if the call is refused; only a
-    /// region of a QP that `sends` may be busy.
+    /// Drops a region or deregisters it by a call. Checks the error if the call is refused. A
+    /// region may be busy only if `sends` is true, that is, if some QP may have posted work.
     pub(super) fn deregister(&mut self, at: usize, drop: bool, sends: bool) {
         let ended = self.regions.swap_remove(at);
         ended.check();

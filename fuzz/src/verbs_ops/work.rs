@@ -19,7 +19,7 @@ pub(super) enum Owner {
 struct Open {
     owner: Owner,
     signaled: bool,
-    /// True if its queue or its CQ is gone or has lost completions. It need not complete.
+    /// True if the queue or its CQ is gone or has lost completions. The request need not complete.
     gone: bool,
 }
 
@@ -56,8 +56,8 @@ impl Work {
             .count()
     }
 
-    /// Returns the number of completions still due from a queue. At least as many of its slots are
-    /// in use.
+    /// Returns the number of completions still due from a queue. At least this number of its slots
+    /// is in use.
     pub(super) fn owed(&self, owner: Owner) -> usize {
         let open = self.open.values();
         open.filter(|open| open.owner == owner && open.signaled && !open.gone)
@@ -120,7 +120,7 @@ impl Work {
     }
 
     /// Checks a queue in Error whose completions were all polled: no signaled request is still
-    /// open. An unsignaled one keeps its slot until a later one completes.
+    /// open. An unsignaled request keeps its slot until a later request completes.
     pub(super) fn ended(&self, owner: Owner) {
         for (number, open) in &self.open {
             assert!(

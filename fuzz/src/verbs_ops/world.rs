@@ -235,7 +235,7 @@ impl World {
             self.work.ended(Owner::Recv(queue.num));
         }
         for (num, srq) in &self.srqs {
-            // Its QPs are in Error, so none takes receives from it.
+            // All QPs of this SRQ are in Error, so none takes receives from it.
             let (sure, unsure) = self.work.certain(Owner::Srq(*num));
             let posted = srq.posted();
             assert!(

@@ -6,7 +6,7 @@ fn step(seed: Seed, from: u8, what: u8) -> Seed {
     seed.u8(what << 1 | from)
 }
 
-/// Appends steps that deliver the packets of both hosts twice.
+/// Appends steps that deliver the packets of both hosts, in two rounds.
 fn carry(seed: Seed) -> Seed {
     [0, 1, 0, 1]
         .into_iter()
@@ -21,9 +21,9 @@ fn post(seed: Seed, from: u8, kind: u8) -> Seed {
         .u16(77)
 }
 
-/// Creates the seeds of `smoltcp_link`. They have every operation of both hosts over a link that is
-/// good, loses, duplicates or delays. Others have damage in every header, or a third host that
-/// sends resets, SYNs, windows and bytes.
+/// Creates the seeds of `smoltcp_link`. Some have every operation of both hosts over a link without
+/// faults, or with loss, duplication or delay. Others have damage in every header, or a third host
+/// that sends resets, SYNs, windows and bytes.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for fault in [0, 3, 4, 5] {
@@ -40,7 +40,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         }
         seeds.push(carry(seed).done());
     }
-    // Damage in addresses, lengths, ports, numbers, flags, the window, and the payload.
+    // Damage in addresses, lengths, ports, sequence numbers, flags, the window, and the payload.
     for at in [2, 9, 12, 19, 21, 23, 27, 31, 32, 33, 35, 44, 60, 700] {
         let seed = step(post(Seed::new(), 0, 5), 0, 7).u8(0).u16(at).u8(4);
         seeds.push(carry(post(carry(seed), 1, 4)).done());

@@ -145,8 +145,9 @@ pub(crate) fn pair() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Creates seeds with a Read and a Write of both sides in flight when a fault follows: cut off,
-/// closed, reset, disconnected, aborted, terminated, a held direction, a later clock.
+/// Creates seeds in which a fault follows while a Read and a Write of both sides are in flight. The
+/// fault is a cut or closed direction, a reset, a disconnect, an abort, a Terminate, a held
+/// direction or a later clock.
 fn broken() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for fault in 0..8 {

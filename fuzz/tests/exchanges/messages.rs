@@ -197,7 +197,7 @@ pub(crate) fn placed() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for region in 0..7 {
         for offset in [0_u16, 0x4040, 0x4041, 0xC001] {
-            // A Write there, a Send, and the stream's own Read with its response.
+            // A Write to this place, a Send, and the stream's own Read with its response.
             let mut seed = Seed::new()
                 .u8(3)
                 .u8(0)

@@ -34,13 +34,14 @@ pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Returns the start of a ULPDU: its headers, and some bytes for the rest of the input.
+/// Returns the first 90 bytes of a ULPDU: its headers, and bytes from which the target derives its
+/// other choices.
 fn head(ulpdu: &[u8]) -> Vec<u8> {
     ulpdu[..ulpdu.len().min(90)].to_vec()
 }
 
-/// Creates streams of the conversation in FPDUs. Each is kept whole, and once more with a damaged
-/// and incomplete end.
+/// Creates streams of the conversation in FPDUs. Each stream gives two seeds: one unchanged, and
+/// one with a damaged and incomplete end.
 fn framed() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (flags, mulpdu) in [(0, 128), (1, 300), (2, 500), (3, 128), (3, 1500)] {
@@ -82,7 +83,7 @@ fn sealed() -> Vec<Vec<u8>> {
         }
         seeds.push(seed.done());
     }
-    // A ULPDU padded to the maximum length, and one with a byte more.
+    // A ULPDU padded to the maximum length, and one that is one byte longer.
     let longest = Seed::new().u8(8 | 3).slice(&[]).u32(0).u8(0);
     seeds.push(
         longest

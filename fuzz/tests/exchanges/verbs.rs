@@ -2,7 +2,7 @@
 
 use uwarp_fuzz::input::Seed;
 
-/// Flag of a call: all of its effects happen before the next one.
+/// Flag of a call: all of its effects happen before the next call.
 const SETTLE: u8 = 0x20;
 
 /// Connects two QPs of one domain and one CQ, and registers a region of 512 bytes with all rights.
@@ -15,12 +15,12 @@ fn receive(seed: Seed, at: u8) -> Seed {
     seed.u8(SETTLE | 12).u8(at).u8(0).u8(0).u16(128).u16(64)
 }
 
-/// Registers a region of a domain with these rights, for one QP or (15) for all.
+/// Registers a region of a domain with these rights, for one QP, or for all QPs if `qp` is 15.
 fn region(seed: Seed, pd: u8, qp: u8, access: u8) -> Seed {
     seed.u8(4).u8(pd).u8(qp).u16(512).u8(access).u8(0)
 }
 
-/// Posts a request with an element of region `own` that addresses region `their`.
+/// Posts a request with an element of region `own` and the remote address of region `their`.
 fn with(seed: Seed, at: u8, kind: u8, (own, their): (u8, u8)) -> Seed {
     let seed = seed.u8(SETTLE | 15).u8(at).u8(kind).u8(0);
     let seed = seed.u8(0).u8(own).u16(0).u16(8);
@@ -159,8 +159,8 @@ fn shared() -> Vec<u8> {
     poll(seed).u8(29).u8(0).u8(10).u8(0).u8(1).done()
 }
 
-/// Makes a connection call by call. It is rejected once, accepted once, then ended. Some events are
-/// acknowledged late.
+/// Connects by single calls of the connection manager. The first request is rejected. The second is
+/// accepted, and its connection is ended. Some events are acknowledged late.
 fn by_hand() -> Vec<u8> {
     let call = |seed: Seed, call: u8, id: u8, flags: u8| {
         // The flags determine how many bytes follow. Here they select the default port, the default

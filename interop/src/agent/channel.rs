@@ -66,7 +66,7 @@ impl Channel {
         }
     }
 
-    /// Receives one line. Returns it if it is an answer; queues an event or a completion.
+    /// Receives one line. Returns an answer, and queues any other line as an event or a completion.
     fn sort(&mut self, deadline: Instant, what: &str) -> Result<Option<Value>> {
         let line = self.line(deadline, what)?;
         if line.get("hello").is_some() {

@@ -49,7 +49,7 @@ pub struct QpParams {
     pub inline: u32,
     /// Completions for which the agent requests an event: `all`, `solicited` or `none`.
     pub notify: &'static str,
-    /// SRQ from which it takes receives; `None` for its own receive queue.
+    /// SRQ from which the QP takes receives; `None` for its own receive queue.
     pub srq: Option<SrqNum>,
 }
 
@@ -127,7 +127,7 @@ pub struct Listen {
 pub struct Post {
     /// `send`, `send_inv`, `write`, `read`, or an operation that siw lacks.
     pub op: &'static str,
-    /// `wr_id` of the first request. The next ones count up.
+    /// `wr_id` of the first request. Each further request adds 1.
     pub wr_id: u64,
     /// Scatter/gather list: source of the data, or sink of a Read.
     pub sge: String,

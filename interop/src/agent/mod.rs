@@ -15,12 +15,12 @@ use channel::Channel;
 pub use message::{Answer, Completion, Event, Listen, Post, QpParams, Region, sge, sges};
 pub use srq::SrqNum;
 
-/// Time limit for a command. The agent answers at once, but the machine may be busy, and filling 16
-/// MiB takes a while.
+/// Time limit for a command. The agent answers most commands at once, but the machine may be busy,
+/// and filling 16 MiB takes a while.
 const COMMAND: Duration = Duration::from_secs(60);
 
-/// Source ports of the guest, used in turn. The guest's connection manager would choose random
-/// ones, including ports that TCP cannot reuse yet.
+/// Source ports of the guest's connections, used one after another. Random ports from the guest's
+/// connection manager could include ports that TCP cannot reuse yet.
 const SOURCES: std::ops::Range<u16> = 10_000..30_000;
 
 /// Number of a connection in the agent.
@@ -35,7 +35,7 @@ pub struct ListenerNum(pub u64);
 pub struct Agent {
     channel: Channel,
     next_source: u16,
-    /// Name of its RDMA device.
+    /// Name of the RDMA device in the guest.
     pub device: String,
 }
 

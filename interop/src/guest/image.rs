@@ -15,7 +15,7 @@ pub struct Image {
 /// Reason why there is no image.
 #[derive(Clone, Debug)]
 pub enum Unready {
-    /// The machine lacks packages or is another system. The tests are skipped.
+    /// The machine lacks packages, or it is not Linux on x86-64. The tests are skipped.
     Missing(String),
     /// The build failed.
     Failed(String),
@@ -92,7 +92,7 @@ impl Image {
 }
 
 /// Shell script that appends a second archive to the initramfs; the kernel unpacks all archives in
-/// turn. Its arguments are the directory of the image, the directory for the new one, and the
+/// turn. Its arguments are the directory of the image, the directory for the new image, and the
 /// programs.
 const ADD_PROGRAMS: &str = r#"
 set -euo pipefail

@@ -23,14 +23,15 @@ use image::Image;
 pub use shell::Output;
 use shell::{Shell, Ticket};
 
-/// Time limit from QEMU's start until the guest is ready. It takes 4 to 10 s on an idle machine.
+/// Time limit from QEMU's start until the guest is ready. Booting takes 4 to 10 s on an idle
+/// machine.
 const BOOT: Duration = Duration::from_secs(180);
 /// Time limit from QEMU's start until it has opened its channels.
 const CHANNELS: Duration = Duration::from_secs(30);
 /// Time limit for a killed command to end.
 const KILLED: Duration = Duration::from_secs(30);
 
-/// Network device of the guest, by which its Ethernet frames are carried.
+/// Attachment of the guest's network device to our side.
 #[derive(Clone, Debug)]
 pub enum NetDevice {
     /// QEMU's user network. The guest reaches our 127.0.0.1 as 192.0.2.1, and we reach its TCP
@@ -267,7 +268,7 @@ impl Drop for GuestProcess<'_> {
     }
 }
 
-/// Listens on an abstract socket name, which leaves no file.
+/// Listens on a socket with an abstract name, which needs no file.
 fn listen(name: &str) -> Result<UnixListener> {
     let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(name)?)?;
     listener.set_nonblocking(true)?;

@@ -5,7 +5,8 @@ use std::process::Command;
 use super::image::Image;
 use super::{NetDevice, Setup};
 
-/// Adds the arguments. `channels` are the abstract socket names of console, agent and shell.
+/// Adds the arguments to QEMU's command line. `channels` are the abstract socket names of console,
+/// agent and shell.
 pub(super) fn arguments(
     command: &mut Command,
     image: &Image,
@@ -14,7 +15,7 @@ pub(super) fn arguments(
 ) {
     let [console, agent, shell] = channels;
     let socket = |id: &str, path: &str| format!("socket,id={id},path={path},abstract=on");
-    // No KVM, so that the guest runs everywhere in the same way.
+    // QEMU runs without KVM, so that the guest behaves the same on every machine.
     command
         .args(["-accel", "tcg,thread=multi", "-cpu", "max"])
         .args(["-m", "1024", "-smp", "2"])

@@ -35,7 +35,7 @@ impl RawListener {
         Ok(RawListener(listener))
     }
 
-    /// Returns the port on which it listens.
+    /// Returns the port on which the listener listens.
     ///
     /// # Errors
     /// Names the step that the system refused.
@@ -133,7 +133,7 @@ impl RawPeer {
     /// Receives `len` bytes of any kind.
     ///
     /// # Errors
-    /// They do not arrive.
+    /// The bytes do not arrive.
     pub fn bytes(&mut self, len: usize) -> Result<Vec<u8>> {
         self.take(len, "next bytes")
     }

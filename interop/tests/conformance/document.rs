@@ -20,7 +20,7 @@ pub(crate) struct Document<'a> {
 
 /// Number of cases of a finding that are described in full. The others are rows of a table.
 const IN_FULL: usize = 3;
-/// Maximum number of characters of "sent" that are shown.
+/// Maximum number of characters of `Failure::sent` that are shown.
 const SENT: usize = 240;
 
 const HEAD: &str = "# Conformance of Linux siw\n\n\
@@ -89,7 +89,8 @@ impl Document<'_> {
         }
     }
 
-    /// Appends a table of how connections ended. The suite grades this apart from the verdict.
+    /// Appends a table of how connections ended. The suite grades the ending separately from the
+    /// verdict.
     fn endings(&self, out: &mut String) {
         out.push_str(
             "\n## How connections ended\n\nIn the cases that wait for the end of one.\n\n| target",

@@ -111,7 +111,7 @@ impl Finding<'_> {
     }
 }
 
-/// Returns the text of "received" without connection numbers, which differ between runs and roles.
+/// Returns `Failure::received` without connection numbers, which differ between runs and roles.
 fn same(failure: &Failure) -> String {
     let mut text = String::new();
     for part in failure.received.split_inclusive("\"conn\":") {

@@ -22,7 +22,7 @@ pub(crate) struct Diary {
 
 impl Diary {
     /// Returns the number of guests booted so far. It is also the number of the current guest,
-    /// counted from 1.
+    /// because guests are counted from 1.
     pub(crate) fn booted(&self) -> usize {
         self.booted.load(Ordering::Relaxed)
     }

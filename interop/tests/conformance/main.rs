@@ -2,12 +2,12 @@
 //! see `./ci.sh interop`.
 //!
 //! `interop/siw.toml` lists the known deviations of siw. A test fails if a deviation is not in the
-//! file. It also fails if siw no longer shows one that is in the file, unless the entry has
+//! file. It also fails if siw no longer shows a listed deviation, unless the entry is marked
 //! `sometimes`.
 //!
 //! `UWARP_CONFORMANCE_CASES` restricts the run to cases that match one of its patterns, which are
 //! separated by spaces. `UWARP_CONFORMANCE_DANGEROUS=1` adds the cases that crash or wedge the
-//! guest, each in its own guest. A complete run with these writes a report; see `report.rs`.
+//! guest, each in its own guest. A complete run with these cases writes a report; see `report.rs`.
 
 mod document;
 mod findings;
@@ -36,8 +36,8 @@ use guests::{Diary, Guests};
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Waiting time for messages that siw must not send.
 const QUIET: Duration = Duration::from_millis(300);
-/// Pause after the agent has answered `accept`. siw can miss an FPDU that arrives while it
-/// establishes the connection (Q7), and this may last slightly longer than the answer takes.
+/// Pause after the agent has answered `accept`. siw can miss an FPDU that arrives while siw
+/// establishes the connection (Q7). That can still happen shortly after the answer.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Seed of the payloads. The reports contain it.
 const SEED: u64 = 1;
@@ -88,7 +88,8 @@ impl Run {
         matches!(self, Run::SiwInitiates | Run::UwarpInitiates)
     }
 
-    /// Returns true if the case belongs to this run. Cases for both roles belong to both.
+    /// Returns true if the case belongs to this run. A case for both roles belongs to the runs of
+    /// both.
     fn takes(self, case: &CaseInfo) -> bool {
         let right_role = match case.role {
             Some("Initiator") => self.target_initiates(),
@@ -96,7 +97,7 @@ impl Run {
             None => true,
         };
         match self {
-            // Leaves dangerous cases to `Run::Dangerous` if they are enabled. Otherwise the suite
+            // If dangerous cases are enabled, `Run::Dangerous` runs them. Otherwise the suite
             // reports them as skipped.
             Run::SiwResponds | Run::SiwInitiates => right_role && !(case.dangerous && dangerous()),
             Run::Dangerous => case.dangerous,
@@ -116,7 +117,7 @@ impl Run {
 struct Played {
     run: Run,
     outcomes: Vec<Outcome>,
-    /// Kernel logs of guests that did not survive a case, by case.
+    /// Kernel logs of guests that did not survive a case. The key is the id of the case.
     troubles: BTreeMap<String, String>,
 }
 
@@ -168,7 +169,7 @@ fn main() -> ExitCode {
     let prepared = if arguments.list {
         Err(Unready::Missing(String::new()))
     } else {
-        // This comes before any thread starts, because it may restart this program.
+        // `prepare` must run before any thread starts, because it may restart this program.
         prepare()
     };
     match &prepared {

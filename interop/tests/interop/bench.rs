@@ -1,4 +1,4 @@
-//! A connection with a region at each end. It runs single operations and checks every byte.
+//! A connection with a region at each end. It runs single operations and checks all data.
 
 use serde_json::json;
 use uwarp_interop::{Agent, Completion, Conn, Failure, PATIENCE, Post, Region, Result, Rig};
@@ -103,7 +103,7 @@ pub(crate) struct Bench {
     pub(crate) near: MemoryRegion,
     /// Region in the guest, with all access rights.
     pub(crate) far: Region,
-    /// Number of the next work request, which is also the seed of its data.
+    /// Number (`wr_id`) of the next work request, which is also the seed of its data.
     pub(crate) next: u64,
 }
 
@@ -230,7 +230,7 @@ impl Bench {
             self.writable_by_guest(agent, region)?;
             post.op = "send_inv";
             post.inv = region.rkey();
-            // siw's library takes the STag from here, which violates the standard API; see
+            // siw's library takes the STag from `rkey`, which violates the standard API; see
             // `stag_0`.
             post.rkey = region.rkey();
         }

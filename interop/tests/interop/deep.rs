@@ -12,10 +12,12 @@ use crate::pair::{Ours, Role, Terms};
 const DEEPEST: usize = 32_768;
 /// Maximum number of requests that one command of the agent can post.
 const BATCH: usize = 4096;
-/// Length of a message in bytes. siw corrupts up to 32 bytes if they cross a page boundary.
+/// Length of a message in bytes. siw corrupts messages of up to 32 bytes that cross a page
+/// boundary.
 const LEN: usize = 100;
 
-/// Requests that each side posts before it waits: `burst` of each kind in turn, `rounds` times.
+/// Requests that each side posts before it waits. In each of `rounds` rounds, a side posts `burst`
+/// requests of each kind.
 #[derive(Clone, Copy)]
 struct Plan {
     name: &'static str,
@@ -84,12 +86,12 @@ impl Plan {
         self.burst * self.rounds
     }
 
-    /// Returns the number of bytes of each kind.
+    /// Returns the number of bytes of all requests of one kind.
     fn part(self) -> usize {
         self.each() * LEN
     }
 
-    /// Returns the number of bytes of all kinds. The first half of a region has the sources, the
+    /// Returns the number of bytes of all requests. The first half of a region has the sources, the
     /// second half the sinks.
     fn half(self) -> usize {
         self.ops.len() * self.part()
@@ -114,8 +116,8 @@ const RECEIVES: u64 = 100_000;
 const REQUESTS: u64 = 200_000;
 
 fn deep(rig: &mut Rig, role: Role, plan: Plan) -> Result<Outcome> {
-    // QEMU's user network forwards bytes as the guest makes room for them, so it may cut the stream
-    // anywhere.
+    // QEMU's user network forwards bytes as soon as the guest has room for them, so it may cut the
+    // stream anywhere.
     let cut = plan.burst > BATCH && rig.wire.name() == "kernel_tcp";
     // Each side has one more Send at the end, which arrives after all Writes.
     let depth = bytes(plan.ops.len() * plan.each() + 1);
@@ -279,7 +281,7 @@ fn completed_here(ours: &Ours, requests: impl Iterator<Item = Op>, receives: usi
 
 /// Checks that all requests and receives complete in the guest. Their order may differ, because siw
 /// completes a Send or a Write when it is sent, even before Reads that were posted earlier. Returns
-/// true if it did.
+/// true if the order differed.
 fn completed_there(
     agent: &mut Agent,
     conn: Conn,

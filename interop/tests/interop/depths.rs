@@ -1,5 +1,5 @@
-//! IRD and ORD. Checks the negotiated depths, and runs as many Reads at once as these permit, and
-//! one more.
+//! IRD and ORD. Checks the negotiated depths. Then posts one more Read than the depths permit at
+//! the same time.
 
 use std::sync::Arc;
 
@@ -112,8 +112,8 @@ struct Agreed {
 }
 
 /// Returns the depths according to RFC 6581 section 9.1. A responder raises its IRD to the
-/// initiator's ORD. As responder, siw announces an ORD of at most its application's ORD and our
-/// IRD.
+/// initiator's ORD. As responder, siw announces the smaller of its application's ORD and our IRD as
+/// its ORD.
 fn expected(role: Role, ours: Depths, theirs: Depths) -> Agreed {
     let [our_ird, our_ord] = [ours.ird, ours.ord].map(u16::from);
     let [their_ird, their_ord] = [theirs.ird, theirs.ord].map(u16::from);

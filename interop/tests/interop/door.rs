@@ -63,7 +63,7 @@ impl Door {
 }
 
 /// Accepts the next request in the guest. When siw reports that the connection is established, it
-/// already watches the socket, so it misses nothing that we send.
+/// already watches the socket. So siw misses none of the bytes that we send.
 fn accept(agent: &mut Agent, listener: ListenerNum) -> Result<Conn> {
     let request = agent.request(listener)?;
     agent.accept(request.conn, &Answer::default())?;

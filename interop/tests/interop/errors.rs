@@ -123,8 +123,8 @@ pub(crate) fn end(end: &Ours) -> Result<EndReason> {
         .ok_or_else(|| Failure::new("our side has closed without a reason"))
 }
 
-/// Checks that the connection has ended in the guest, and that its device reported this event (none
-/// if empty).
+/// Checks that the connection has ended in the guest, and that the guest's device reported the
+/// event `device`. If `device` is empty, checks that the guest reported nothing else.
 pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
     agent.event(conn, "disconnected")?;
     if !device.is_empty() {
@@ -138,8 +138,8 @@ pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
 }
 
 /// Checks that the connection has ended in the guest while siw may be sending. If our Terminate
-/// Message arrives at that moment, siw reports its own request as failed and its QP as broken.
-/// Whether it does is a race in the guest.
+/// Message arrives at that moment, siw reports its own request as failed and its QP as broken. This
+/// is a race in the guest, so both outcomes are accepted.
 pub(crate) fn over_or_caught_sending(agent: &mut Agent, conn: Conn) -> Result<()> {
     agent.event(conn, "disconnected")?;
     let said = agent.unread();
@@ -151,12 +151,12 @@ pub(crate) fn over_or_caught_sending(agent: &mut Agent, conn: Conn) -> Result<()
     )))
 }
 
-/// Event after siw has refused something that it received.
+/// Event of the guest's device after siw has refused a received message.
 pub(crate) const ACCESS: &str = "local access violation work queue error";
-/// Event after siw has dropped a receive that a message had begun to fill.
+/// Event of the guest's device after siw has dropped a partly filled receive.
 pub(crate) const FATAL: &str = "local work queue catastrophic error";
 
-/// Event after siw has refused a Read while responding to it.
+/// Event of the guest's device after siw has refused a Read while responding to it.
 pub(crate) const INVALID: &str = "invalid request local work queue error";
 
 /// Checks that `count` completions are already in the guest's CQ, without waiting for an event.

@@ -1,7 +1,7 @@
 //! Transfers over a wire that loses, duplicates and reorders packets in both directions.
 //!
-//! They run without CRC. siw misreads a CRC whose bytes arrive in two segments, because
-//! `siw_get_trailer` stores the second part over the first. It then reports the FPDU as damaged.
+//! The transfers run without CRC. siw misreads a CRC whose bytes arrive in two segments, because
+//! `siw_get_trailer` stores the second part over the first. siw then reports the FPDU as damaged.
 //! TCP may cut the stream anywhere (RFC 5044 section 5.1), and our TCP does so when it retransmits.
 //! The tests compare every byte of the data.
 
@@ -18,8 +18,8 @@ use crate::transfers::SIZES;
 
 const LARGE: usize = 16 << 20;
 
-/// Probability of a loss. Each case has hundreds of packets that are hit by a fault. A lost packet
-/// can take a second, the shortest retransmission timeout of TCP.
+/// Probability of a loss. In each case, faults hit hundreds of packets. A lost packet can take a
+/// second, the shortest retransmission timeout of TCP.
 const LOSS: f64 = 0.001;
 /// Probability of each of the other faults.
 const OTHER: f64 = 0.01;
@@ -39,8 +39,8 @@ fn kinds() -> [(&'static str, FaultSettings); 4] {
     ]
 }
 
-/// Returns the cases: every kind over Unix datagrams, all kinds together over TAP. Kernel TCP has
-/// no fault injection.
+/// Returns the cases: each kind alone over Unix datagrams, and all kinds together over TAP. Kernel
+/// TCP has no fault injection.
 pub(crate) fn cases(wire: &str) -> Vec<Case> {
     let kinds: Vec<_> = match wire {
         "unix_datagrams" => kinds().into(),

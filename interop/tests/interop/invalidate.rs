@@ -77,7 +77,7 @@ fn case(
     }
 }
 
-/// Creates a Send with Invalidate of siw. siw's library needs `rkey` to send the right STag; see
+/// Creates a Send with Invalidate from siw. siw's library sends the STag in the field `rkey`; see
 /// `stag_0` in `quirks`.
 fn send_inv(stag: u32, se: bool) -> Post {
     Post {
@@ -88,7 +88,7 @@ fn send_inv(stag: u32, se: bool) -> Post {
     }
 }
 
-/// Kind of memory of ours whose STag can be made valid and invalidated.
+/// Kind of our memory. Its STag can be made valid and invalidated.
 #[derive(Clone, Copy)]
 enum Kind {
     Fast,
@@ -132,7 +132,7 @@ impl Lent {
         }
     }
 
-    /// Makes all of the memory valid under this STag. Returns the address that peers use.
+    /// Makes all of the memory valid under this STag. Returns the address for the peer.
     fn open(&self, bench: &Bench, stag: u32) -> Result<u64> {
         let (request, opcode, addr) = match self {
             Lent::Fast(region) => {

@@ -79,7 +79,7 @@ impl Shared {
         let result = catch_unwind(AssertUnwindSafe(|| (case.run)(rig)))
             .unwrap_or_else(|panic| Err(Failure::new(said(&*panic))));
         let clean = rig.agent.reset();
-        // After an oops the reset fails, and the console has the kernel's log by then.
+        // After an oops the reset fails. By then the console has the kernel's log.
         let trouble = rig.guest.trouble();
         if let Some(trouble) = trouble {
             self.rig = None;
@@ -129,7 +129,7 @@ fn cases(wire: &str) -> Vec<Case> {
     }
 }
 
-/// Returns the cases of all suites but the programs of the distribution.
+/// Returns the cases of all suites except the programs of the distribution.
 fn suites(wire: &str) -> Vec<Case> {
     [
         agent::cases(),
@@ -185,13 +185,14 @@ fn wanted() -> bool {
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // This comes before any thread starts, because it may restart this program.
+    // The namespace is entered before any thread starts, because this may restart the program.
     let namespace = if wanted() && !arguments.list {
         enter_namespace()
     } else {
         Ok(())
     };
-    // Each wire has its own guest. It runs one test at a time, and mostly leaves a processor idle.
+    // Each wire has its own guest. A guest runs one test at a time, and leaves a processor mostly
+    // idle.
     arguments.test_threads = Some(2);
     // The filter may be a list separated by commas. A test runs if its name contains one of the
     // parts.

@@ -103,7 +103,8 @@ fn exchange(
     Ok(())
 }
 
-/// Ends a connection gracefully. Our side and the guest begin by turns.
+/// Ends a connection gracefully. Our side ends the connections with an even number, and the guest
+/// ends those with an odd number.
 pub(crate) fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) -> Result<()> {
     let by_us = number.is_multiple_of(2);
     if by_us {
@@ -130,8 +131,8 @@ const ROUNDS: usize = 8;
 /// Length of a message in bytes.
 const CHUNK: usize = 50_001;
 
-/// One of several simultaneous connections. The first half of each region is sent from, the second
-/// half is received into.
+/// One of several simultaneous connections. The first half of each region holds the data to send.
+/// The second half is the sink.
 struct Lane {
     ours: Ours,
     conn: Conn,
@@ -239,7 +240,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Posts one message each way and does not wait for it.
+    /// Posts one message in each direction and does not wait for the completions.
     fn send(&self, agent: &mut Agent, round: usize) -> Result<()> {
         let (half, at) = (ROUNDS * CHUNK, round * CHUNK);
         let to = (half + at) as u64;

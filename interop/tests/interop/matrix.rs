@@ -5,9 +5,9 @@ use uwarp_interop::Report;
 use crate::programs::SUITE;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../dropin/MATRIX.md");
-/// Line before the part. The tests of the drop-in library do not change the part.
+/// Line before the part about siw, which the tests of the drop-in library keep unchanged.
 const BEGIN: &str = "<!-- siw: ./ci.sh interop writes this part -->\n";
-/// Line after the part.
+/// Line after that part.
 const END: &str = "<!-- siw: here it ends -->\n";
 /// Start of the line with versions, which is not compared.
 const VERSIONS: &str = "With ";

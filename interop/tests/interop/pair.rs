@@ -12,8 +12,8 @@ use uwarp_verbs::{
     QpCaps, Settings, Status, WcOpcode,
 };
 
-/// Pause before our first FPDU. siw's responder sends its Reply before it watches the socket, so it
-/// can miss an FPDU that arrives right after. It would then process nothing until more bytes
+/// Pause before our first FPDU. siw's responder sends its Reply before it watches the socket. So it
+/// can miss an FPDU that arrives right after the Reply, and then processes nothing until more bytes
 /// arrive.
 const SETTLE: Duration = Duration::from_millis(250);
 
@@ -46,7 +46,7 @@ impl Role {
     }
 }
 
-/// Parameters of both ends. Depths are powers of two, because siw rounds them up to these.
+/// Parameters of both ends. Depths are powers of two, because siw rounds other depths up.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) ird: u8,
@@ -61,7 +61,7 @@ pub(crate) struct Terms {
     pub(crate) peer_to_peer: bool,
     pub(crate) caps: QpCaps,
     pub(crate) qp_params: QpParams,
-    /// Our network, if it is not the one of the wire.
+    /// Network of our side, if it differs from the network of the wire.
     pub(crate) network: Option<EthernetNetwork>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Ours {
 pub(crate) struct Pair {
     pub(crate) ours: Ours,
     pub(crate) conn: Conn,
-    /// Last event in the guest: the request, or the establishment.
+    /// Last event in the guest: the connection request, or the establishment of the connection.
     pub(crate) heard: Event,
     /// Private Data received from the guest.
     pub(crate) private_data: Vec<u8>,
@@ -142,7 +142,7 @@ impl Ours {
     }
 }
 
-/// Connects. `before` runs when both QPs exist and nothing was sent yet, so it can post receives.
+/// Connects. `before` runs when both QPs exist and nothing was sent yet. It can post receives.
 pub(crate) fn connect(
     rig: &mut Rig,
     role: Role,

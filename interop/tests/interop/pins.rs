@@ -2,8 +2,8 @@
 //! has changed and that a workaround of ours may be obsolete. `errors` pins siw's Terminate
 //! Messages.
 //!
-//! In `5044-4.4-15`, a requirement, the parts are the RFC, the section and a number in the section.
-//! `Q7` is the number of a defect in docs/peers.md.
+//! A requirement such as `5044-4.4-15` is named by the RFC, the section and a number in the
+//! section. `Q7` is the number of a defect in docs/peers.md.
 //!
 //! Short Reads that cross a page boundary (Q16) are in `quirks`. These defects are known and not
 //! tested:
@@ -11,10 +11,10 @@
 //!   (Q10), or after a Request in many pieces (Q9).
 //! * The guest's kernel crashes (Q22) after an enhanced MPA Reply with fewer than 4 bytes of
 //!   private data, or after an empty Write segment that is not the last. `verbs/src/engine/tests`
-//!   shows over random sequences of work requests that uwarp cannot send these. [`capture`] checks
-//!   the bytes that it sent to this guest.
-//! * The sixth Read with an IRD of 4 (Q6, inbound) depends on the progress of the first. The
-//!   outbound half is pinned in `errors`.
+//!   checks with random sequences of work requests that uwarp never sends such a frame or segment.
+//!   [`capture`] checks the bytes that uwarp sent to this guest.
+//! * With an IRD of 4, siw accepts or refuses a sixth Read (Q6, inbound). This depends on siw's
+//!   progress with the first Read. The outbound half is pinned in `errors`.
 //! * siw never probes an idle connection (Q21), which takes hours to observe.
 //! * siw's time limits at startup take 5 s and 10 s each.
 

@@ -14,40 +14,42 @@ use crate::pair::Role;
 pub(crate) const SUITE: &str = "programs";
 /// Name of the textbook program, which prints the same output on every device.
 const TEXTBOOK: &str = "textbook";
-/// Options for programs that send much at the start, and for servers that send first.
+/// Options for programs that send many bytes at the start, and for servers that send first.
 const FOR_SIW: &[&str] = &["--peer", "siw"];
 /// Interval between attempts to connect to a port.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Output of perftest on siw after its results, if the peer closes right after its last message
-/// (Q25). siw has sent its own last message, but reports it as failed, and perftest exits with 1.
+/// (Q25). siw has sent the last message of perftest, but reports it as failed. perftest exits with
+/// 1.
 const CLOSED_EARLY: [&str; 2] = [
     "Bad wc status 2 ",
     "Failed to close connection between server and client",
 ];
 const DEVIATION: &str = "siw may report its last message as failed although it was sent, if the peer closes (Q25); perftest prints that after its results";
 
-/// Output of perftest's client on siw when its second connection is refused. It then crashes with
-/// [`CRASHED`], which is SIGSEGV.
+/// Output of perftest's client on siw when its second connection is refused. The client then
+/// crashes with [`CRASHED`], which is SIGSEGV.
 const REFUSED: [&str; 2] = [
     "Failed to connect through RDMA CM.",
     "ERRNO: Connection refused.",
 ];
 const CRASHED: i32 = 139;
 const EARLY: &str = "a client that connects again before the server listens again crashes; the test starts both again";
-/// Last output of rping if its main thread closes the event channel before its event thread waits
-/// for the next event. The event thread then ends the process with [`LOST_CHANNEL_STATUS`], after
-/// all pings. This is a fault of rping on any device (dropin/MATRIX.md).
+/// Last output of rping in a race at its end. The main thread closes the event channel before the
+/// event thread waits for the next event. The event thread then ends the process with
+/// [`LOST_CHANNEL_STATUS`], after all pings. This is a fault of rping on any device
+/// (dropin/MATRIX.md).
 const LOST_CHANNEL: &str = "rdma_get_cm_event: Bad file descriptor";
 const LOST_CHANNEL_STATUS: i32 = 255;
 /// Maximum number of consecutive clients that may connect too early.
 const TOO_EARLY: u32 = 3;
-/// Maximum number of consecutive servers on siw that may lose a wake-up while their clients are
-/// also on siw.
+/// Maximum number of consecutive servers on siw that may lose a wake-up. This can happen if the
+/// clients are also on siw.
 const MOST_LOST: u32 = 3;
 
-/// Commands of a server and its client. Each side replaces `{port}` and `{address}` by those at
-/// which it reaches the server.
+/// Commands of a server and its client. Each side replaces `{port}` and `{address}` by the port and
+/// the address at which it reaches the server.
 pub(crate) struct Program {
     /// Name, whose words are separated by hyphens.
     pub(crate) name: &'static str,
@@ -184,11 +186,12 @@ impl Program {
         self.name.starts_with("ib_")
     }
 
-    /// Returns true if this client connected once, and again before its server listened again.
-    /// perftest's server stops listening after the first connection, and nothing tells the client
-    /// when it listens for the second. Between two hosts the server may be the slower one. The
-    /// crash happens in the client's own next try, a tenth of a second later, which uses freed ids.
-    /// `uwarp run` retries for a program that connects, but rdma-core on siw does not.
+    /// Returns true if the second connection of this client was refused because the server did not
+    /// listen again yet. perftest's server stops listening after the first connection, and nothing
+    /// tells the client when it listens again. Between two hosts the server may be the slower side.
+    /// The client crashes when it tries again by itself a tenth of a second later, because it then
+    /// uses freed ids. `uwarp run` repeats a refused connect for the program, but rdma-core on siw
+    /// does not.
     fn came_too_early(&self, client: &Result<Output>) -> bool {
         let refused = |output: &Output| {
             output.code == CRASHED && REFUSED.iter().all(|text| output.text.contains(text))
@@ -204,7 +207,7 @@ impl Program {
             && !output.text.contains(" failed")
     }
 
-    /// Returns true if it ended as perftest does on siw when the peer closed first.
+    /// Returns true if the program ended as perftest does on siw when the peer closed first.
     fn closed_early(&self, code: i32, flat: &str) -> bool {
         self.is_perftest() && code == 1 && CLOSED_EARLY.iter().all(|text| flat.contains(text))
     }
@@ -217,7 +220,8 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Checks that both ended well with the expected output. `role` is the guest's.
+    /// Checks that both programs ended well with the expected output. `role` is the role of the
+    /// guest, or `None` if both ran in the guest.
     pub(crate) fn check(&self, program: &Program, role: Option<Role>) -> Result<()> {
         let sides = [
             (&self.server, program.server, program.server_says),
@@ -284,7 +288,7 @@ fn guest_serves(program: &Program, rig: &mut Rig) -> Result<Said> {
 pub(crate) fn we_serve(program: &Program, rig: &mut Rig, profile: &[&str]) -> Result<Said> {
     let mut early = 0;
     loop {
-        // Below the ports that the system assigns.
+        // The port is below the range from which the system assigns ports.
         let port = 20_000 + rig.guest_port();
         let words = filled(program.server, rig.wire.our_ip(), port);
         let mut server = ours(&*rig.wire, &rig.image, &words, profile)?;
@@ -318,8 +322,9 @@ fn guest_alone(program: &Program, rig: &mut Rig) -> Result<Said> {
 }
 
 /// Returns true if a connection of this server has unread bytes. Bytes right after siw's Reply can
-/// stay unread until more bytes arrive (Q7). None arrive if they fill the window, as the bytes of a
-/// client on siw do. With `--peer siw`, our client waits briefly before it sends.
+/// stay unread until more bytes arrive (Q7). If the unread bytes fill the window, as the bytes of a
+/// client on siw do, no more can arrive. With `--peer siw`, our client waits briefly before it
+/// sends.
 fn leaves_unread(guest: &mut Guest, port: u16) -> bool {
     // In /proc/net/tcp, state 01 is ESTABLISHED. The lengths of the send queue and the receive
     // queue follow.

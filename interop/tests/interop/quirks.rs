@@ -37,9 +37,9 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// siw's library takes the STag from the wrong field, which programs leave unset by the standard
-/// API. RFC 5040 section 7.1 requires our side to end the connection, because STag 0 was never
-/// assigned.
+/// siw's library takes the STag from the wrong field. Programs that follow the standard API leave
+/// this field unset. RFC 5040 section 7.1 requires our side to end the connection, because STag 0
+/// was never assigned.
 fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let bench = Bench::open(rig, role, &Terms::default(), GUARD)?;
     let agent = &mut rig.agent;
@@ -61,7 +61,7 @@ fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
 }
 
 /// siw sends up to 32 bytes in one piece with their header. If a page boundary divides them into
-/// unequal parts, it copies them wrongly. The bytes are then wrong although the CRC is valid.
+/// unequal parts, siw copies them wrongly. The bytes are then wrong although the CRC is valid.
 fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
     const PAGE: usize = 4096;
     const LEN: usize = 32;

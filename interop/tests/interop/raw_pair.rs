@@ -6,7 +6,7 @@ use std::time::Duration;
 use uwarp_interop::raw::{C, REPLY, REQUEST, RawListener, RawPeer, StartupFrame};
 use uwarp_interop::{Answer, Conn, Event, Listen, Region, Result, Rig, sge};
 
-/// Pause before the first FPDU. siw's responder can miss bytes right after its Reply, as described
+/// Pause before the first FPDU. siw's responder can miss bytes right after its Reply; see `SETTLE`
 /// in `pair`.
 const SETTLE: Duration = Duration::from_millis(250);
 
@@ -18,7 +18,7 @@ pub(crate) const LEN: usize = 128;
 pub(crate) struct Terms {
     /// Parameters of the guest's application.
     pub(crate) answer: Answer,
-    /// Length in bytes of each of its receives, which are numbered from 100.
+    /// Length in bytes of each receive of the guest. The receives are numbered from 100.
     pub(crate) receives: Vec<usize>,
     /// True if the raw peer requests CRCs.
     pub(crate) crc: bool,

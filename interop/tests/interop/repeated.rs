@@ -13,7 +13,7 @@ const CONNECTIONS: usize = 50;
 /// Environment variable that replaces [`CONNECTIONS`], for example by fewer in a shorter run.
 const SAMPLE: &str = "UWARP_INTEROP_CONNECTIONS";
 /// Port of the first server on siw. Each server has its own port, because the port of the previous
-/// one may still be in use. The wire of these tests reaches every port of the guest.
+/// server may still be in use. The wire of these tests reaches every port of the guest.
 const FIRST_PORT: u16 = 10_000;
 
 /// A server and its client, with as little traffic as possible.
@@ -21,8 +21,9 @@ struct Program {
     words: programs::Program,
     /// Number of connections in one run.
     connects: usize,
-    /// True if the server sends first. On uwarp it must then wait for the client's first FPDU (RFC
-    /// 5044 section 7.1.2, rule 4), which never comes from siw. `--peer siw` lifts that rule.
+    /// True if the server sends first. On uwarp such a server must wait for the client's first FPDU
+    /// (RFC 5044 section 7.1.2, rule 4), which never arrives from siw. `--peer siw` lifts that
+    /// rule.
     server_first: bool,
 }
 
@@ -156,8 +157,8 @@ fn serve(program: &Program, connections: usize, rig: &mut Rig) -> Result<Outcome
 }
 
 /// Runs the servers in the guest. A loop in the guest starts them, which saves a round trip for
-/// each. Their exit codes are not checked, because perftest may report its last message as failed
-/// (Q25).
+/// each server. Their exit codes are not checked, because perftest may report its last message as
+/// failed (Q25).
 fn run(program: &Program, connections: usize, first_port: u16, rig: &mut Rig) -> Result<Outcome> {
     let runs = connections.div_ceil(program.connects);
     let Program { words: program, .. } = program;

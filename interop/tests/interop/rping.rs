@@ -9,8 +9,8 @@ use crate::Case;
 const COUNT: usize = 100;
 /// Sizes of a ping. rping accepts 23 to 65535.
 const SIZES: [usize; 5] = [23, 64, 1024, 4096, 65_535];
-/// Time limit for all pings. A hundred pings of 64 KiB take seconds in the emulated guest, so ten
-/// times as long is a hang.
+/// Time limit for all pings. A hundred pings of 64 KiB take seconds in the emulated guest. A run
+/// that takes ten times longer is considered to hang.
 const PINGS: Duration = Duration::from_secs(180);
 
 pub(crate) fn cases() -> Vec<Case> {

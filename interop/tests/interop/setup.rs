@@ -84,7 +84,7 @@ fn with_revision(rig: &mut Rig, revision: Revision) -> Result<Outcome> {
 }
 
 /// Connects in the peer-to-peer model, with a responder that sends first. siw accepts any message
-/// as the RTR indication. It misses one that arrives too early, so the profile delays it.
+/// as the RTR indication. It misses a message that arrives too early, so the profile delays ours.
 fn peer_to_peer(rig: &mut Rig, rtr: RtrKinds) -> Result<Outcome> {
     let terms = Terms {
         settings: Settings::default().rtr(rtr).peer(Peer::Siw),
@@ -151,8 +151,8 @@ fn rejected_by_guest(rig: &mut Rig, ours: &Ours, data: &[u8]) -> Result<Vec<u8>>
     }
 }
 
-/// Rejects the guest's connect. Returns the private data that the guest receives. Its status must
-/// be ECONNRESET.
+/// Rejects the guest's connect. Returns the private data that the guest receives. Checks that the
+/// status of the guest's event is ECONNRESET.
 fn rejected_by_us(rig: &mut Rig, ours: &Ours, data: &[u8]) -> Result<Vec<u8>> {
     let listener = listen(rig, ours)?;
     let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());

@@ -1,4 +1,5 @@
-//! Shared receive queues: siw's, which takes our Sends, and ours, which takes siw's Sends.
+//! Shared receive queues: an SRQ of siw that receives our Sends, and an SRQ of ours that receives
+//! siw's Sends.
 
 mod bounds;
 mod operations;
@@ -61,14 +62,14 @@ const OURS: Ends = Ends {
     us: true,
 };
 
-/// Tells which sides have a shared receive queue.
+/// Sides that have a shared receive queue.
 #[derive(Clone, Copy)]
 struct Ends {
     guest: bool,
     us: bool,
 }
 
-/// One of the connections.
+/// One of the connections that share a queue.
 struct Lane {
     ours: Ours,
     conn: Conn,
@@ -207,8 +208,8 @@ fn first_message(agent: &mut Agent, all: &Lanes, end: &Ours, conn: Conn) -> Resu
     Ok(())
 }
 
-/// Returns the length of a message. There are several lengths, none of them short enough for siw's
-/// fault at page boundaries.
+/// Returns the length of a message. There are several lengths. None is short enough for siw's fault
+/// at page boundaries.
 fn len(lane: usize, number: usize) -> usize {
     33 + (lane * 1009 + number * 643) % (LEN - 32)
 }

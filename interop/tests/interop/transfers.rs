@@ -9,8 +9,8 @@ use crate::Case;
 use crate::bench::{Bench, By, GUARD, Op, bytes};
 use crate::pair::{Role, Terms};
 
-/// Sizes of a message: none and one byte, around siw's inline frames, around the payload of one
-/// 1500-byte segment for every message type, around 2^16, and large ones.
+/// Sizes of a message: 0 and 1 byte, around siw's inline frames, around the payload of one
+/// 1500-byte segment for every message type, around 2^16, and large sizes.
 pub(crate) const SIZES: [usize; 17] = [
     0,
     1,
@@ -303,8 +303,8 @@ fn expect_len(len: u64) -> Result<()> {
     )))
 }
 
-/// Number of Reads. It is twice the number that may be outstanding, so the second half waits for
-/// the first.
+/// Number of Reads. It is twice the number that may be outstanding. So the second half of the Reads
+/// waits for the first half.
 const READS: usize = 32;
 /// Length of each Read in bytes. It is a multiple of 4, so that the FPDUs of Responses have no
 /// padding. QEMU's user network cuts a stream at multiples of 4, and siw misreads padding and CRC

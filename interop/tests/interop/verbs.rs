@@ -80,7 +80,7 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
     )?;
     let all = [region.sge(0, len)];
 
-    // A Send to the guest and one back. The initiator must send first.
+    // Each side sends one message. The initiator must send first.
     let send_ours = |agent: &mut uwarp_interop::Agent| {
         region.write_at(0, &pattern(1, 0, LEN))?;
         ours.qp.post_send(&SendWr::send(1, &all))?;
@@ -101,7 +101,7 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
         send_ours(agent)?;
     }
 
-    // A Write each way. The Send after it shows that it has arrived.
+    // Each side writes once. The Send after a Write shows that the Write has arrived.
     region.write_at(0, &pattern(3, 0, LEN))?;
     ours.qp.post_send_list(&[
         SendWr::write(3, &all, RemoteBuffer::at(theirs.addr, theirs.rkey)),
@@ -123,7 +123,7 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
     ours.completion(21, WcOpcode::Recv)?;
     check(&region, 5, LEN)?;
 
-    // A Read each way.
+    // Each side reads once.
     agent.fill(&theirs, 0, LEN, 7)?;
     ours.qp.post_send(&SendWr::read(
         7,

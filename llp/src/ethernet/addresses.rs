@@ -109,7 +109,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// Returns all addresses of the host, including a link-local one if it has IPv6.
+    /// Returns all addresses of the host, including a link-local address if the host has IPv6.
     pub(super) fn all(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.own.iter().map(|(addr, _)| *addr)
     }
@@ -129,8 +129,8 @@ impl Addresses {
         destination == self.mac || destination == BROADCAST || self.groups.contains(&destination)
     }
 
-    /// Returns true if this address can belong to a neighbour: a host in a network of an own
-    /// address.
+    /// Returns true if this address can belong to a neighbour, which is a host in the network of
+    /// one of the own addresses.
     pub(super) fn is_on_link(&self, addr: IpAddr) -> bool {
         let on_link = |(own, prefix): &(IpAddr, u8)| {
             let network = matches!(addr, IpAddr::V4(v4) if is_network(v4, *prefix));
@@ -146,8 +146,8 @@ impl Addresses {
             return Some(to);
         }
         let link_local = matches!(to, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        // An address in an own network that is not a neighbour is the network's or its broadcast
-        // address.
+        // Here `to` is not a neighbour. If it is in the network of an own address, it is the
+        // address of this network or its broadcast address.
         let ours = |(own, prefix): &(IpAddr, u8)| *prefix > 0 && same_network(*own, to, *prefix);
         if !frame::is_host(to) || link_local || self.own.iter().any(ours) {
             return None;
@@ -156,8 +156,9 @@ impl Addresses {
         self.gateways.iter().find(fits).copied()
     }
 
-    /// Returns the source address for packets to `to`: the own address in the same network with the
-    /// longest prefix, otherwise the first own address of the family.
+    /// Returns the source address for packets to `to`. This is the own address whose network
+    /// contains `to`; of several, the one with the longest prefix. If there is none, it is the
+    /// first own address of the family.
     pub(super) fn source_for(&self, to: IpAddr) -> Option<IpAddr> {
         if self.has(to) {
             return Some(to);

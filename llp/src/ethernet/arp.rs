@@ -1,5 +1,8 @@
 //! Parses and writes messages of ARP (RFC 826) and of the corresponding part of IPv6 neighbour
 //! discovery (RFC 4861).
+//!
+//! A question is an ARP request or a neighbour solicitation. An answer is an ARP reply or a
+//! neighbour advertisement. An own address is an address of this host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -25,7 +28,7 @@ pub(super) struct Message {
     /// IP and MAC address of the sender. `None` in a probe, which asks whether an address is in
     /// use.
     pub(super) sender: Option<(IpAddr, Mac)>,
-    /// Address that a question asks for, or an answer is about.
+    /// Address that the question asks for, or that the answer describes.
     pub(super) target: IpAddr,
 }
 
@@ -35,7 +38,7 @@ pub(super) enum Kind {
     Answer {
         /// True if the answer replaces a MAC address that is already known.
         overrides: bool,
-        /// True if the answer claims to respond to a question.
+        /// True if the answer claims to respond to a question. An announcement does not.
         solicited: bool,
     },
 }
@@ -122,8 +125,8 @@ pub(super) fn parse_ndp(packet: &[u8]) -> Option<Message> {
     }
 }
 
-/// Writes the question `ask`, from `source`, into `packet`. Without a source, it is a probe, which
-/// asks whether the address is in use. Returns the frame header.
+/// Writes the question `ask`, from `source`, into `packet`. A question without a source is a probe,
+/// which asks whether the address is in use. Returns the frame header.
 pub(super) fn write_question(
     ask: Ask,
     source: Option<IpAddr>,
@@ -167,8 +170,8 @@ pub(super) fn write_question(
     }
 }
 
-/// Writes an answer into `packet`, which says that the own address `own` is at `mac`. It is
-/// addressed to `to`, or to all hosts if that is `None`. Returns the frame header.
+/// Writes an answer into `packet`. It says that the own address `own` has the MAC address `mac`.
+/// The answer goes to `to`, or to all hosts if `to` is `None`. Returns the frame header.
 pub(super) fn write_answer(
     own: IpAddr,
     mac: Mac,

@@ -32,7 +32,7 @@ fn same(a: NetworkEvent, b: NetworkEvent) -> bool {
 }
 
 impl Events {
-    /// Notifies all watchers if the event is new. Returns true if it was.
+    /// Notifies all watchers if the event is new. Returns true if the event is new.
     pub(super) fn tell(&self, event: NetworkEvent) -> bool {
         let watchers: Vec<Arc<dyn NetworkWatcher>> = {
             let mut state = self.state.lock();

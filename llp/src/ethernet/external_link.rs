@@ -12,8 +12,9 @@ use crate::LlpError;
 use crate::smol::{Left, Packet, Signal};
 use crate::wire::{HEADER, MAX_MTU, Received, Wire};
 
-/// Carries the frames of one host. It may lose, delay or damage them. It passes frames for a host
-/// to that host's [`EthernetNetwork::deliver`], but not from within [`carry`](Self::carry).
+/// Carries the frames of one host. A carrier may lose, delay or damage frames. It passes a frame to
+/// the [`EthernetNetwork::deliver`] of the receiving host, but not from within
+/// [`carry`](Self::carry).
 pub trait FrameCarrier: Send + Sync {
     /// Accepts a frame that the host sends: an Ethernet II header and a packet.
     fn carry(&self, frame: &[u8]);
@@ -54,8 +55,8 @@ impl EthernetNetwork {
     }
 
     /// Runs the timers of the link: repeats questions for neighbours or gives up on them, and
-    /// announces addresses. Returns the time of the next timer. Only for a host made by
-    /// [`with_carrier`](Self::with_carrier).
+    /// announces addresses. Returns the time of the next timer. Only a host made by
+    /// [`with_carrier`](Self::with_carrier) needs this call.
     pub fn turn(&self) -> Option<Instant> {
         let now = self.shared.clock.now();
         self.shared.tick(now);

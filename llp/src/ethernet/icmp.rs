@@ -33,7 +33,7 @@ pub(super) struct Quote {
     pub(super) seq: u32,
 }
 
-/// Turns an ICMP echo request into its answer in place. Returns false if the packet is not such a
+/// Turns an ICMP echo request into its answer in place. Returns false if the packet is not an echo
 /// request.
 pub(super) fn answer_echo_v4(packet: &mut [u8]) -> bool {
     let Ok(mut ip) = Ipv4Packet::new_checked(packet) else {

@@ -44,7 +44,8 @@ pub(super) struct Shared {
     pub(super) faults: Option<Arc<FaultInjector>>,
     pub(super) receiver: Mutex<Receiver>,
     neighbours: Mutex<Neighbours>,
-    /// Number of neighbours whose MAC address is not known yet. This hint saves taking the lock.
+    /// Number of neighbours whose MAC address is not known yet. While it is 0, callers need not
+    /// lock `neighbours`.
     incomplete: AtomicUsize,
     pub(super) out: OutQueue,
     pub(super) events: Events,
@@ -263,7 +264,8 @@ impl Shared {
 
     fn sent(&self, header: &[u8; HEADER], mut packet: Packet) {
         if let Some(tap) = &self.tap {
-            // The record shows complete checksums, as on a cable, but segments before they are cut.
+            // The capture shows complete checksums, as on a cable, but segments before the kernel
+            // cuts them.
             packet.complete();
             tap.packet(Direction::Outbound, &[header, packet.bytes()]);
         }
@@ -345,7 +347,7 @@ impl Shared {
         }
     }
 
-    /// Returns the time at which [`tick`](Self::tick) has something to do.
+    /// Returns the time at which [`tick`](Self::tick) must be called next.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.neighbours.lock().deadline()
     }
@@ -465,8 +467,8 @@ impl Link for EthernetLink {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.raise();
         let thread = self.thread.lock().take();
-        // The thread itself may call this when it reports a failure of the link. It cannot join
-        // itself.
+        // The thread itself may call this function when it reports a failure of the link. A thread
+        // cannot join itself.
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {

@@ -10,11 +10,11 @@
 //!     v                          -> Stack: table -> Mailbox  |
 //!  OutQueue --------------------> Wire <---------------------+
 //! ```
-//! A thread that drives a connection first receives the frames on the wire, for all connections of
-//! the host. The thread of the link does so while no connection is driven. If a connection was
-//! driven within the last 50 us, the link's thread does not touch the wire. It checks again 50 us
-//! later (200 us after a millisecond in this state), and so takes no processor time from a thread
-//! that spins.
+//! Before a thread drives a connection, it receives the frames on the wire, for all connections of
+//! the host. While no connection is driven, the thread of the link receives them instead. If a
+//! connection was driven within the last 50 us, the link's thread does not touch the wire. It then
+//! checks again 50 us later, and after a millisecond in this state only every 200 us. So it takes
+//! no processor time from a thread that spins.
 //!
 //! # Offload
 //! On a TAP device or a raw socket, a virtio-net header precedes every frame, unless
@@ -34,8 +34,9 @@
 //! [`LinkSettings`] configures all addresses: Router Advertisements are ignored, and there is no
 //! DHCP. A host with an IPv6 address also gets the link-local address of its MAC address. The scope
 //! of an address is ignored, because the host has only one link. A destination in the network of an
-//! own address is a neighbour. All others are reached through the gateway of their family. Without
-//! a gateway, they are [`LlpError::Unreachable`](crate::LlpError::Unreachable) at once.
+//! own address is a neighbour. All other destinations are reached through the gateway of their
+//! family. Without a gateway, they fail at once with
+//! [`LlpError::Unreachable`](crate::LlpError::Unreachable).
 //!
 //! The question for a neighbour's MAC address is sent up to three times, a second apart. If the
 //! neighbour does not answer, connection attempts to it or through it fail as unreachable.

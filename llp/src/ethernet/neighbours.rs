@@ -12,7 +12,8 @@ use crate::smol::{Mailbox, Packet};
 pub(super) const MAX_NEIGHBOURS: usize = 1024;
 /// Maximum number of neighbours whose MAC address is not known yet.
 const MAX_INCOMPLETE: usize = 256;
-/// Number of packets that may wait for one neighbour before its connections hold further ones back.
+/// Number of packets that may wait for one neighbour. At this number, connections hold further
+/// packets back.
 const WAITING: usize = 8;
 /// Number of packets accepted beyond [`WAITING`], for senders that do not check for room.
 const ANSWERS: usize = 8;
@@ -26,7 +27,7 @@ pub(super) struct Timing {
     pub(super) attempts: u8,
     /// Time for which an answer is used without asking again.
     pub(super) reachable: Duration,
-    /// Time after the last packet to a neighbour after which its entry may be replaced.
+    /// Minimum time since the last packet to a neighbour before its entry may be replaced.
     pub(super) idle: Duration,
 }
 
@@ -56,7 +57,7 @@ impl Default for Timing {
 /// ```
 /// In `Known` and in `Probe`, packets are sent at once.
 enum State {
-    /// The MAC address is unknown. The question for it is sent to all hosts.
+    /// The MAC address is unknown, and all hosts are asked for it.
     Incomplete {
         asked: u8,
         next: Instant,
@@ -79,7 +80,7 @@ struct Entry {
 }
 
 /// Question for the MAC address of `addr`. It is sent to the known MAC address `to`, or to all
-/// hosts.
+/// hosts if `to` is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ask {
     pub(super) addr: IpAddr,
@@ -88,7 +89,7 @@ pub(super) struct Ask {
 
 /// Decision about a packet for a neighbour.
 pub(super) enum Way {
-    /// Send it to this MAC address.
+    /// The packet is to be sent to this MAC address.
     To(Mac, Packet),
     /// The packet waits for an answer.
     Waits,
@@ -101,7 +102,8 @@ pub(super) enum Way {
 pub(super) enum Claim {
     /// An answer to a question of this host.
     Answer,
-    /// A question for an own address. Its sender will probably receive packets from this host.
+    /// A question for an address of this host. Its sender will probably receive packets from this
+    /// host.
     Asks,
     /// An announcement to all hosts, or a question for another host's address.
     Tells,
@@ -109,7 +111,7 @@ pub(super) enum Claim {
     AnswerWithoutOverride,
 }
 
-/// Packets that waited for a neighbour, and connections that were held back.
+/// Packets that waited for a neighbour's MAC address, and connections that held packets back.
 #[derive(Default)]
 pub(super) struct Released {
     pub(super) packets: VecDeque<Packet>,
@@ -216,8 +218,8 @@ impl Neighbours {
         (Way::Waits, Some(ask))
     }
 
-    /// Returns true if connections have to hold back packets to `hop`. The signal of `sender` is
-    /// then raised when they may send.
+    /// Returns true if connections have to hold back packets to `hop`. In that case, the signal of
+    /// `sender` is raised once packets may be sent again.
     pub(super) fn subscribe_if_full(&mut self, hop: IpAddr, sender: &Arc<Mailbox>) -> bool {
         let Some(Entry {
             state: State::Incomplete {
@@ -235,8 +237,8 @@ impl Neighbours {
         full
     }
 
-    /// Records a message that says that `addr` has the MAC address `mac`. Returns the packets and
-    /// connections that waited for it.
+    /// Records a message that claims the MAC address `mac` for `addr`. Returns the packets and
+    /// connections that waited for this MAC address.
     pub(super) fn hear(
         &mut self,
         addr: IpAddr,
@@ -293,8 +295,8 @@ impl Neighbours {
         None
     }
 
-    /// Records a host that asked for this host's address. If the cache is full, it can replace only
-    /// an entry of the same kind.
+    /// Records a host that asked for this host's address. In a full cache, the new entry can
+    /// replace only an entry of the same kind.
     fn learn(&mut self, addr: IpAddr, mac: Mac, now: Instant) {
         if self.entries.len() >= self.limit && !self.forget_oldest(|entry| entry.used.is_none()) {
             return;
@@ -322,7 +324,7 @@ impl Neighbours {
             || self.forget_oldest(|entry| matches!(entry.state, State::Incomplete { .. }))
     }
 
-    /// Removes the matching entry that was used or seen least recently.
+    /// Removes the entry that `of` selects and that was used or seen least recently.
     fn forget_oldest(&mut self, of: impl Fn(&Entry) -> bool) -> bool {
         let candidates = self.entries.iter().filter(|(_, entry)| of(entry));
         let oldest = candidates.min_by_key(|(_, entry)| entry.used.unwrap_or(entry.seen));
@@ -394,7 +396,7 @@ impl Neighbours {
         due
     }
 
-    /// Returns the time at which [`tick`](Self::tick) has something to do.
+    /// Returns the time of the next action of [`tick`](Self::tick).
     pub(super) fn deadline(&self) -> Option<Instant> {
         if self.incomplete + self.probing == 0 {
             return None;

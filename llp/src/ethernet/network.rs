@@ -18,7 +18,8 @@ use crate::smol::{
 use crate::wire::{MemoryWire, Wire};
 use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo, NetworkWatcher};
 
-/// Number of frames that may wait for the wire before connections hold further packets back.
+/// Number of frames that may wait for the wire. At this number, connections hold further packets
+/// back.
 const OUT_QUEUE: usize = 256;
 /// Maximum size of the usual buffers in bytes, even if the MTU is larger. A pure acknowledgement
 /// should not occupy a buffer for the longest packet.
@@ -28,12 +29,12 @@ const CABLE: usize = 256;
 /// Maximum MTU of an in-memory cable.
 const CABLE_MTU: usize = 65535;
 
-/// Number of the outgoing direction for [`FaultInjector::new`].
+/// Value for the outgoing direction in [`FaultInjector::new`].
 const OUTBOUND: u64 = 0;
-/// Number of the incoming direction for [`FaultInjector::new`].
+/// Value for the incoming direction in [`FaultInjector::new`].
 const INBOUND: u64 = 1;
 
-/// Tells who receives frames and runs the timers of a link.
+/// Party that receives the frames of a link and runs its timers.
 #[derive(Clone, Copy)]
 pub(super) enum Runs {
     /// A thread of the link, with the system's clock.
@@ -42,7 +43,7 @@ pub(super) enum Runs {
     ExternalLink,
 }
 
-/// A host with TCP in user space on an Ethernet. A clone is the same host.
+/// A host with TCP in user space on an Ethernet. Clones share the host.
 ///
 /// The link is closed and its thread ends when the last clone, connection and listener is dropped.
 #[derive(Clone)]
@@ -158,8 +159,8 @@ impl EthernetNetwork {
         self.shared.counters.read()
     }
 
-    /// Returns the number of faults by [`LinkSettings::faults`]: of outgoing packets, and of
-    /// received ones. `None` if no faults are configured.
+    /// Returns the number of faults that [`LinkSettings::faults`] caused for outgoing packets and
+    /// for received packets. `None` if no faults are configured.
     #[must_use]
     pub fn fault_counts(&self) -> Option<(FaultCounts, FaultCounts)> {
         let inbound = self.shared.faults.as_ref();
@@ -222,8 +223,8 @@ impl Network for EthernetNetwork {
     }
 }
 
-/// Cable between the two hosts of [`EthernetNetwork::cable`]. Dropping it does not unplug the
-/// cable.
+/// Cable between the two hosts of [`EthernetNetwork::cable`]. Dropping this value does not unplug
+/// the cable.
 pub struct Cable {
     unplug: Box<dyn Fn() + Send + Sync>,
 }

@@ -16,9 +16,9 @@ const IPV6_ADDRESSES: usize = 8;
 const TCP_CHECKSUM: u16 = 16;
 const TCP: u16 = 6;
 
-/// Prepares an outgoing TCP segment without checksums for a wire that completes them. Computes the
-/// checksum of the IP header, which the wire does not compute. Sets TCP's checksum to the sum of
-/// the pseudo-header (RFC 9293 section 3.1).
+/// Prepares an outgoing TCP segment without checksums for a wire that completes TCP checksums.
+/// Computes the checksum of the IP header, which the wire does not compute. Sets the TCP checksum
+/// to the sum of the pseudo-header (RFC 9293 section 3.1).
 pub(super) fn begin(packet: &mut Packet) {
     let bytes = packet.bytes_mut();
     let len = bytes.len();
@@ -53,7 +53,7 @@ pub(super) fn begin(packet: &mut Packet) {
     };
 }
 
-/// Returns true if the checksum is partial and at the place of TCP's checksum.
+/// Returns true if the checksum is partial and at the offset of the TCP checksum.
 pub(super) fn is_of_tcp(sums: Sums) -> bool {
     matches!(
         sums,
@@ -64,7 +64,7 @@ pub(super) fn is_of_tcp(sums: Sums) -> bool {
     )
 }
 
-/// Returns true if the checksum of a received TCP segment need not be verified any more.
+/// Returns true if the checksum of a received TCP segment needs no further verification.
 pub(super) fn is_verified(sums: Sums) -> bool {
     sums != Sums::Complete
 }

@@ -13,11 +13,11 @@ use crate::wire::{HEADER, Wire};
 /// Number of frames accepted beyond the bound, for senders that do not check for room.
 const ANSWERS: usize = 256;
 
-/// Queue that keeps the order of frames, and drops none below its bound.
+/// Queue that keeps frames in order. It drops no frame below its bound.
 ///
 /// While no frame waits, frames are sent directly on the wire. Otherwise all frames go through the
 /// queue until it is empty. One thread at a time empties the queue, and holds no lock while it
-/// sends. So two frames that one thread sends in succession reach the wire in that order.
+/// sends. As a result, two frames that one thread sends in succession reach the wire in that order.
 pub(super) struct OutQueue {
     state: Mutex<State>,
     /// Number of frames that wait, plus one while a thread empties the queue.
@@ -35,16 +35,16 @@ struct State {
 
 /// Result of sending a frame.
 pub(super) enum Sent {
-    /// The frame is on the wire. Returns the buffer.
+    /// The frame is on the wire. Contains the buffer.
     Done(Packet),
     /// The frame waits. [`OutQueue::flush`] has to be called soon.
     Waits,
-    /// The queue is full, and the frame was not sent. Returns the buffer.
+    /// The queue is full, and the frame was not sent. Contains the buffer.
     Dropped(Packet),
 }
 
 impl OutQueue {
-    /// Creates a queue. Connections hold back at `bound` frames.
+    /// Creates a queue. Connections hold packets back once `bound` frames wait.
     pub(super) fn new(bound: usize) -> Self {
         Self {
             state: Mutex::default(),
@@ -53,7 +53,7 @@ impl OutQueue {
         }
     }
 
-    /// Sends a frame, or queues it if others wait.
+    /// Sends a frame, or queues it if other frames wait.
     pub(super) fn send(
         &self,
         wire: &dyn Wire,
@@ -85,8 +85,8 @@ impl OutQueue {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Returns true if a connection has to hold its packets back. The signal of `sender` is then
-    /// raised when there is room.
+    /// Returns true if a connection has to hold its packets back. In that case, the signal of
+    /// `sender` is raised once there is room.
     pub(super) fn subscribe_if_full(&self, sender: &Arc<Mailbox>) -> bool {
         if self.waiting.load(Ordering::Acquire) < self.bound {
             return false;

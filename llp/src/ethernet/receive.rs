@@ -16,11 +16,12 @@ use crate::LlpError;
 use crate::smol::{Left, MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack, Sums};
 use crate::wire::{HEADER, Received};
 
-/// Maximum number of frames that one call processes, so that no caller works long for other
-/// connections.
+/// Maximum number of frames that one call processes, so that no caller spends long on the packets
+/// of other connections.
 const TURN: usize = 64;
 /// Number of bytes after which one call stops. If a call received a whole window of long packets,
-/// later packets would evict the first ones from the processor's cache before the owner reads them.
+/// later packets would evict the first ones from the processor's cache before the connection's
+/// owner reads them.
 const TURN_BYTES: usize = 64 << 10;
 /// Maximum number of echo requests answered per second.
 const ECHOES: u32 = 1000;
@@ -51,7 +52,7 @@ impl Receiver {
 }
 
 impl Receiver {
-    /// Takes a buffer that is large enough for the usual longest frame of the wire.
+    /// Takes a buffer that is large enough for the longest frame that the wire usually receives.
     fn take(&mut self, shared: &Shared) -> Packet {
         let mut packet = self.next.take().unwrap_or_else(|| {
             let bytes = shared.wire.longest(shared.mtu);
@@ -61,8 +62,8 @@ impl Receiver {
         packet
     }
 
-    /// Copies a packet into a smaller buffer if one is large enough, because the packet may wait
-    /// long in an inbox. This limits the memory that a peer can occupy.
+    /// Copies a packet into a smaller buffer if the packet fits, because it may wait long in an
+    /// inbox. This limits the memory that a peer can occupy.
     fn fit(&mut self, packet: Packet, shared: &Shared) -> Packet {
         let bytes = packet.bytes();
         if bytes.len() > COPIED || !shared.pool.has_smaller(&packet) {
@@ -121,7 +122,7 @@ enum Drop {
 enum Verdict {
     /// The frame was processed completely.
     Seen,
-    /// The frame holds a TCP segment for this host.
+    /// The frame contains a TCP segment for this host.
     Tcp,
     /// The frame was turned into an answer, to be sent to this neighbour.
     Answer(IpAddr),
@@ -154,8 +155,8 @@ impl Shared {
                     receiver.keep(packet, self);
                 }
                 Err(error) => {
-                    // The lock is released first, because watchers of the failure may call the
-                    // link.
+                    // The lock is released first, because the failure may notify code that calls
+                    // the link.
                     std::mem::drop(receiver);
                     self.fail(error);
                     return Some(count);
@@ -185,8 +186,8 @@ impl Shared {
         header: &[u8; HEADER],
         mut packet: Packet,
     ) {
-        // The checksums of all packets except TCP segments are completed, because they are verified
-        // below as on a cable.
+        // Checksums are completed for all packets except TCP segments, because the code below
+        // verifies them as on a link without offload.
         if self.tap.is_some() || !offload::is_of_tcp(packet.left.sums) {
             packet.complete();
         }
@@ -229,7 +230,8 @@ impl Shared {
         if !self.addresses.takes(destination) || !frame::is_station(source) || source == own {
             return Err(Drop::NotForUs);
         }
-        // Frames to groups are accepted only for ARP and neighbour discovery.
+        // Frames to broadcast and multicast addresses are accepted only for ARP and neighbour
+        // discovery.
         let to_us = destination == own;
         match kind {
             None => Err(Drop::NotForUs),
@@ -332,7 +334,7 @@ impl Shared {
         self.echo(receiver, from, bytes, icmp::answer_echo_v6)
     }
 
-    /// Rejects source addresses that no single other host can have, and own addresses.
+    /// Rejects a source address that is not a unicast address, or that is an address of this host.
     fn check_source(&self, from: IpAddr) -> Result<(), Drop> {
         if !frame::is_host(from) || self.addresses.has(from) {
             return Err(Drop::Malformed);
@@ -382,7 +384,7 @@ impl Shared {
                     self.answer(target, Some((addr, mac)));
                 }
             }
-            // Another host probes whether it can use an own address.
+            // Another host probes whether an address of this host is free.
             (Kind::Question, None) if for_us => self.answer(target, None),
             (Kind::Question, Some((addr, mac))) => self.hear(addr, mac, Claim::Tells),
             (Kind::Question, None) => {}
@@ -409,7 +411,8 @@ impl Shared {
 
     /// Processes an ICMP report about a segment of this host.
     fn report(&self, stack: &Stack, report: Report, quote: &Quote) {
-        // SYN and FIN have sequence numbers too, so up to two more than the data can be in flight.
+        // SYN and FIN occupy one sequence number each, so two more than the send buffer can be in
+        // flight.
         let window = stack.settings.send_buffer + 2;
         let remote = quote.key.remote;
         let Some(mailbox) = stack
@@ -442,7 +445,7 @@ impl Shared {
     }
 
     /// Checks a frame that the kernel of this host sent on the same interface. Reports a conflict
-    /// if the kernel uses an own address, and ends the connection if the kernel has reset it.
+    /// if the kernel uses an address of this stack. Ends the connection if the kernel has reset it.
     fn frame_of_kernel(&self, stack: &Stack, header: &[u8; HEADER], packet: &Packet) {
         let (_, _, kind) = frame::parse(header);
         if kind == Some(EtherType::Arp) {
@@ -474,9 +477,9 @@ impl Shared {
         );
     }
 
-    /// Verifies the checksum of a received TCP segment where smoltcp does not, or not early enough:
-    /// on a link with offload for all segments, otherwise for SYNs, which create state on this
-    /// host.
+    /// Verifies the checksum of a received TCP segment that smoltcp does not verify, or verifies
+    /// too late. On a link with offload, these are all segments. On other links, these are SYNs,
+    /// because a SYN creates state on this host.
     fn check_tcp(&self, bytes: &[u8], way: (IpAddr, IpAddr), sums: Sums) -> Result<(), Drop> {
         let tcp = TcpPacket::new_checked(bytes).map_err(|_| Drop::Malformed)?;
         let looks = (self.offloads || tcp.syn()) && !offload::is_verified(sums);

@@ -36,30 +36,30 @@ pub struct LinkSettings {
     pub inbox: usize,
     /// Congestion control; [`Congestion::Reno`] by default.
     pub congestion: Congestion,
-    /// Send lost bytes again as soon as repeated acknowledgements or an overdue acknowledgement
-    /// show the loss. Otherwise smoltcp sends them again, mostly after a timer of one second. Off
-    /// by default: if a busy processor delays one end by two milliseconds, segments are sent twice.
-    /// It has no effect on a link that [offloads](Self::offload).
+    /// Retransmits lost bytes as soon as repeated acknowledgements or an overdue acknowledgement
+    /// indicate the loss. Otherwise smoltcp retransmits them, mostly after a timer of one second.
+    /// Off by default: if a busy processor delays one end by two milliseconds, segments are sent
+    /// twice. This setting has no effect on a link that [offloads](Self::offload).
     pub early_recovery: bool,
-    /// Let the kernel at the other side of the attachment cut TCP segments and handle their
+    /// Lets the kernel at the other side of the attachment cut TCP segments and handle their
     /// checksums; [`Offload::Auto`] by default. There is no offload if [`faults`](Self::faults)
     /// corrupt packets, because a checksum computed after the damage would hide it.
     pub offload: Offload,
-    /// Time that an acknowledgement waits for data to be sent with it. `None` (the default) means
-    /// that it does not wait. With congestion control, waiting slows down the start of a transfer.
+    /// Time that an acknowledgement waits for data to be sent with it. With `None`, the default, it
+    /// does not wait. With congestion control, waiting slows down the start of a transfer.
     pub ack_delay: Option<Duration>,
     /// Time after which an incomplete handshake fails with [`LlpError::TimedOut`]; 60 s by default.
     pub connect_timeout: Duration,
-    /// Time without traffic after which the peer is probed. A connection to a peer that is silent
-    /// for ten times as long ends with [`LlpError::TimedOut`], whether bytes are in flight or not.
-    /// With `None`, the default, the peer is not probed. A connection to a peer that disappeared
-    /// then lasts forever.
+    /// Time without traffic after which the peer is probed. A connection ends with
+    /// [`LlpError::TimedOut`] if its peer is silent for ten times this long, whether bytes are in
+    /// flight or not. With `None`, the default, the peer is not probed. A connection to a peer that
+    /// disappeared then lasts forever.
     pub keepalive: Option<Duration>,
     /// Capture of every frame that is sent or received, including those for other hosts.
     pub capture: Option<Capture>,
     /// Faults of TCP packets in both directions; none by default. Packets of ARP, NDP and ICMP have
-    /// no faults. The capture shows the frames on the wire: before inbound faults, and after
-    /// outbound ones.
+    /// no faults. The capture shows the frames on the wire, which means before inbound faults and
+    /// after outbound faults.
     pub faults: Option<FaultSettings>,
     /// Clock for TCP's timers. The timers of the link use the system's clock, except for a host
     /// made by [`with_carrier`](super::EthernetNetwork::with_carrier).
@@ -148,7 +148,7 @@ impl LinkSettings {
     }
 
     /// Returns the settings of the stack for a wire with this MTU. `offloads` is true if the wire
-    /// offloads.
+    /// supports offload.
     pub(super) fn stack(&self, wire_mtu: usize, offloads: bool) -> Result<StackSettings, LlpError> {
         let mtu = self.mtu.unwrap_or(wire_mtu.min(65535));
         let settings = StackSettings {

@@ -13,16 +13,17 @@ use crate::LlpError;
 
 /// Pause of the thread while another thread receives frames.
 const STAND_BACK: Duration = Duration::from_micros(50);
-/// Number of consecutive checks that find another thread active after which the pause is longer.
+/// Number of consecutive checks that have to find another thread active before the pause becomes
+/// longer.
 const STEADY: u32 = 20;
 /// The longer pause, used after [`STEADY`] checks.
 const STAND_BACK_LONGER: Duration = Duration::from_micros(200);
-/// Longest pause after the wire was readable without a frame.
+/// Longest pause after the wire was reported as readable but had no frame.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
-/// First pause before the thread sends frames again that the wire did not accept. It doubles up to
-/// [`MAX_RETRY`].
+/// First pause before the thread retries frames that the wire did not accept. The pause doubles up
+/// to [`MAX_RETRY`].
 const RETRY: Duration = Duration::from_micros(100);
-/// Longest pause before the thread sends frames again.
+/// Longest pause before the thread retries frames.
 const MAX_RETRY: Duration = Duration::from_millis(2);
 /// Time between two checks of an interface that is down.
 const LOOK: Duration = Duration::from_millis(500);
@@ -87,7 +88,7 @@ struct Others {
 
 impl Others {
     /// Returns the time to pause if another thread has just received frames, otherwise `None`.
-    /// Counts the checks that found one.
+    /// Counts the consecutive checks that found such a thread.
     fn stand_back(&mut self, shared: &Shared, now: Instant) -> Option<Duration> {
         let pause = if self.seen > STEADY {
             STAND_BACK_LONGER

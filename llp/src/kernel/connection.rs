@@ -17,7 +17,7 @@ use crate::{Keepalive, Llp, LlpError, Piece, Recv, SendHints, raw};
 /// MSS that TCP assumes if nothing else is known (RFC 9293 section 3.7.1).
 const DEFAULT_MSS: usize = 536;
 
-/// State of a connection. Errors are kept: a dead connection returns the same one again.
+/// State of a connection. Every call on a dead connection returns the error that ended it.
 ///
 /// ```text
 ///  connect                    accept
@@ -102,7 +102,7 @@ impl State {
 pub(crate) struct KernelConnection {
     socket: Socket,
     state: State,
-    /// True after the kernel accepted the FIN, which its send queue counts as one byte.
+    /// True after the kernel accepted the FIN. The kernel's send queue counts the FIN as one byte.
     fin_taken: bool,
     window: LoopbackWindow,
     control: Control,
@@ -166,12 +166,12 @@ impl KernelConnection {
         }
     }
 
-    /// Applies the event that `event` makes from a failure of the system call `op`. Returns the
-    /// error.
+    /// Calls `event` with the error of the failed system call `op`, and applies the event that it
+    /// returns. Returns the error.
     fn fail(&mut self, op: &'static str, errno: Errno, event: fn(LlpError) -> Event) -> LlpError {
         let error = match LlpError::from_errno(op, self.peer, errno) {
-            // On an established connection an ICMP message can cause this error. No connection
-            // attempt was refused, so it is reported as a reset.
+            // An ICMP message can cause this error on an established connection. No connection
+            // attempt was refused then, so the error is reported as a reset.
             LlpError::Refused { addr } if !matches!(self.state, State::Connecting) => {
                 LlpError::Reset { addr }
             }
@@ -214,7 +214,7 @@ impl KernelConnection {
         }
     }
 
-    /// Returns true if the socket has one of the events `what`, an error or a hang-up.
+    /// Returns true if the socket has an error, a hang-up, or one of the events `what`.
     fn is_ready(&self, what: PollFlags) -> bool {
         let mut fds = [PollFd::new(&self.socket, what)];
         let now = Timespec::default();
@@ -228,7 +228,8 @@ fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_millis().div_ceil(1000).clamp(1, 32_767) as u64)
 }
 
-/// Returns the local address of the socket. An error of the system call names the address `near`.
+/// Returns the local address of the socket. If the system call fails, the error contains the
+/// address `near`.
 pub(super) fn local_addr(socket: &Socket, near: SocketAddr) -> Result<SocketAddr, LlpError> {
     let addr = socket
         .local_addr()
@@ -286,10 +287,10 @@ impl Llp for KernelConnection {
                     Ok(sent) => break sent,
                     Err(Errno::INTR) => {}
                     Err(Errno::AGAIN) => break 0,
-                    // The kernel is short of memory now; it takes bytes again later.
+                    // The kernel is short of memory now; it accepts bytes again later.
                     Err(Errno::NOBUFS | Errno::NOMEM) => break 0,
-                    // Bytes taken before the failure are reported first, the failure by the next
-                    // call.
+                    // This call reports the bytes accepted before the failure. The next call
+                    // reports the failure.
                     Err(errno) if taken == 0 => {
                         return Err(self.fail("send", errno, Event::SendFailed));
                     }
@@ -351,8 +352,8 @@ impl Llp for KernelConnection {
     }
 
     fn unacknowledged(&mut self) -> usize {
-        // The queue keeps its length when the connection is reset. Some sandboxes do not report it.
-        // The close then waits only for the peer's FIN.
+        // The queue keeps its length when the connection is reset. Some sandboxes do not report
+        // this length. The close then waits only for the peer's FIN.
         let queued = raw::unacknowledged(&self.socket).unwrap_or(0);
         queued.saturating_sub(usize::from(self.fin_taken))
     }

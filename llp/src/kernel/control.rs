@@ -6,8 +6,8 @@
 //! system's congestion control is not loss-based, a connection within this host therefore gets
 //! `reno`, which every user may set.
 //!
-//! Whether the peer is on this host is known only when the connection is established. Replacing BBR
-//! at that time is too late, because its pacing stays switched on. So a socket starts with `reno`,
+//! Whether the peer is on this host is known only when the connection is established. It is then
+//! too late to replace BBR, because its pacing stays switched on. So a socket starts with `reno`,
 //! and a connection to another host gets the system's control back before it sends its first byte:
 //!
 //! ```text
@@ -17,9 +17,9 @@
 //!
 //! A socket that a program hands over (`KernelNetwork::adopt`) was connected by the program, so BBR
 //! has already started. It gets `reno` and remains paced, at the rate that the kernel derives from
-//! reno's window. No option that a program may set turns pacing off: at a round trip of 20 ms,
-//! Linux 6.18 spread 14 KB from such a socket over 2.6 ms, and sent them at once from a socket that
-//! had started with `reno`.
+//! reno's window. No option that a program may set turns pacing off. At a round trip of 20 ms,
+//! Linux 6.18 spread 14 KB from such a socket over 2.6 ms. From a socket that had started with
+//! `reno`, it sent them at once.
 //!
 //! Another network namespace counts as another host here, even one that is connected by a veth pair
 //! or a bridge. Its address does not show that it is on the same machine, and a short round trip is

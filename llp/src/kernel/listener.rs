@@ -25,8 +25,8 @@ pub(crate) struct KernelListener {
     interface: Option<Interface>,
     /// Congestion control to restore on accepted sockets, which inherit the listener's control.
     control: Control,
-    /// Descriptor to close when the process has no free ones. The freed descriptor is used to
-    /// accept the waiting connection and close it at once. Otherwise the socket would stay
+    /// Descriptor that is closed when the process has no free descriptors. The freed descriptor is
+    /// used to accept the waiting connection and close it at once. Otherwise the socket would stay
     /// readable, and its poller would spin.
     spare: Option<OwnedFd>,
 }
@@ -49,8 +49,8 @@ impl KernelListener {
     }
 
     /// Refuses the waiting connection with the help of the spare descriptor. Returns false if no
-    /// connection waits: Linux allocates the descriptor first, and reports a lack of descriptors
-    /// even then.
+    /// connection waits. Linux reports a lack of descriptors in that case too, because it allocates
+    /// the descriptor first.
     fn refuse_one(&mut self) -> bool {
         drop(self.spare.take());
         let refused = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC);
@@ -61,9 +61,9 @@ impl KernelListener {
     }
 
     fn wrap(&self, socket: OwnedFd, peer: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
-        // An accepted socket inherits the options of the listener, and its address unless that is a
-        // wildcard. Setting or asking for them again would cost system calls, which matter when
-        // many connections arrive at once.
+        // An accepted socket inherits the options of the listener. It also inherits the listener's
+        // address if this is not a wildcard. Setting or querying them again would cost system
+        // calls, which matter when many connections arrive at once.
         let socket = Socket::from(socket);
         let local = if self.local.ip().is_unspecified() {
             local_addr(&socket, peer)?

@@ -10,14 +10,14 @@
 //! and its processor does a part of the sending.
 //!
 //! The bound limits the window that the receiver offers, not the receive buffer. A busy receiver
-//! therefore does not stop the sender. (A receive buffer of a few segments, set by SO_RCVBUF, does
-//! stop it, and gained less.)
+//! therefore does not stop the sender. (A receive buffer of a few segments, set by SO_RCVBUF, stops
+//! the sender, and gained less throughput.)
 //!
 //! The bound helps streams, and slows down exchanges of messages: a ping-pong of 1 MiB over MPI
-//! takes 192 us instead of 178, and single Reads of 1 MiB take a quarter longer. There the last
-//! segments of a message wait for acknowledgements while the sender is idle. So the window is
-//! checked every [`INTERVAL`] bytes received, and bounded only for a stream:
-//! * It is bounded if they arrived within [`STREAM`], and freed if they took longer.
+//! takes 192 us instead of 178, and single Reads of 1 MiB take a quarter longer. In an exchange,
+//! the last segments of a message wait for acknowledgements while the sender is idle. So the window
+//! is checked every [`INTERVAL`] bytes received, and bounded only for a stream:
+//! * It is bounded if these bytes arrived within [`STREAM`], and freed if they took longer.
 //! * It is freed at once when this end sends an answer of [`ANSWER`] bytes or more in one call.
 //! * It is freed at once when this end asks for one answer
 //!   ([`SendHints::asking`](crate::SendHints::asking)), unless a check took place during the
@@ -34,8 +34,9 @@
 //!            no stream, or an exchange
 //! ```
 //!
-//! A window that small would limit the throughput to another host, so there the kernel chooses. A
-//! loopback device that delays packets, as with netem, cannot be told from a fast one.
+//! Such a small window would limit the throughput to another host, so the kernel chooses the window
+//! for connections to other hosts. A loopback device that delays packets, as with netem, cannot be
+//! distinguished from a fast one.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -47,15 +48,16 @@ use crate::raw;
 
 /// Minimum size of a bounded window in bytes; it is rounded up to whole segments. This gives two
 /// segments on a loopback device with its default MTU (65,483 bytes each, 65,464 over IPv6),
-/// because the kernel acknowledges every second segment at once. The kernel rounds the window that
-/// it offers up to a multiple of the window scale.
+/// because the kernel acknowledges every second segment immediately. The kernel rounds the window
+/// that it offers up to a multiple of the window scale.
 ///
 /// `MPI_Put` of 1 MiB reached 8.5 GB/s with two segments, and 7.1 to 7.6 GB/s with three to eight
 /// (Open MPI on the drop-in library, AMD EPYC of Zen 4).
 const WINDOW: u32 = 128_000;
 /// Number of bytes received between two checks of the window. A check bounds a bounded window
-/// again, because the kernel widens it when it enlarges the receive buffer and when larger segments
-/// arrive. The system calls take about 0.1 to 0.2 % of the time in which these bytes arrive.
+/// again, because the kernel widens the window when it enlarges the receive buffer or receives
+/// larger segments. The system calls take about 0.1 to 0.2 % of the time in which these bytes
+/// arrive.
 const INTERVAL: u64 = 4 << 20;
 /// Longest time in which [`INTERVAL`] bytes of a stream arrive. It corresponds to 1 GB/s, half of
 /// what the slowest pair of processors reached.
@@ -81,7 +83,8 @@ pub(super) struct LoopbackWindow {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The kernel decides from now on: the peer is on another host, or a system call failed.
+    /// The kernel chooses the window from now on: the peer is on another host, or a system call
+    /// failed.
     Kernel,
     Free,
     Bounded,
@@ -182,7 +185,7 @@ fn window_of(mss: u32) -> u32 {
 }
 
 /// Returns true if the addresses alone show that the peer is on this host. No packet from or to a
-/// loopback address leaves it.
+/// loopback address leaves the host.
 pub(super) fn is_same_host(local: SocketAddr, peer: SocketAddr) -> bool {
     local.ip() == peer.ip() || local.ip().is_loopback() || peer.ip().is_loopback()
 }
@@ -243,8 +246,8 @@ mod tests {
         [client, server]
     }
 
-    /// Returns the size of a bounded window: whole segments of the peer, two on a loopback device
-    /// with its default MTU.
+    /// Returns the size of a bounded window: a whole number of the peer's segments. On a loopback
+    /// device with its default MTU, these are two segments.
     fn segments(end: &dyn Llp) -> u32 {
         window_of(raw::received_mss(end.fd()).unwrap())
     }
@@ -339,7 +342,8 @@ mod tests {
         let (mut window, _) = bounded(&mut *from, &mut *to);
         let fd = to.fd();
         let socket = &socket2::SockRef::from(&fd);
-        // The checks count as part of the previous answer, so that answer was a stream.
+        // The checks of the stream count as part of the previous answer, so that answer was a
+        // stream.
         window.asked(socket);
         assert_eq!(raw::window_clamp(fd), Ok(segments(&*to)));
         window.received(socket, INTERVAL as usize);

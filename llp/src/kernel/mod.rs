@@ -27,7 +27,7 @@ use control::Control;
 use listener::KernelListener;
 use reserved::KernelPort;
 
-/// Settings for every connection of a [`KernelNetwork`]. A field that is `None` leaves the system's
+/// Settings for every connection of a [`KernelNetwork`]. A field that is `None` keeps the system's
 /// default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -106,8 +106,8 @@ impl KernelNetwork {
     }
 
     /// Takes over a connection that a program made itself, to continue it in RDMA mode (RFC 5044
-    /// section 7.1 lets the ULP use the connection before that). Bytes that the program has already
-    /// read are not available here.
+    /// section 7.1 lets the ULP use the connection before RDMA mode). Bytes that the program has
+    /// already read are not available here.
     ///
     /// Within this host the connection gets the congestion control of this network
     /// ([`KernelSettings::congestion`]). If the connection used BBR before, TCP continues to pace

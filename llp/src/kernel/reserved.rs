@@ -57,8 +57,8 @@ impl BoundPort for KernelPort {
     }
 }
 
-/// Returns the local address that the kernel uses for packets to `to`. A datagram socket is
-/// connected to find it, which sends no packets.
+/// Returns the local address that the kernel uses for packets to `to`. Finds it by connecting a
+/// datagram socket, which sends no packets.
 pub(super) fn source_for(to: SocketAddr) -> Result<IpAddr, LlpError> {
     let failed = |error| LlpError::from_io("find a way to this address", to, error);
     let any: IpAddr = match to {

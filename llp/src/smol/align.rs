@@ -1,7 +1,8 @@
 //! Choice of the bytes of the next segment, so that segments begin with FPDUs.
 //!
-//! smoltcp fills a segment with all bytes that it has and that the peer's window allows. So it is
-//! given the bytes of one segment at a time, and only when it can send the whole segment at once:
+//! smoltcp fills a segment with all bytes that it has and that the peer's window allows. The
+//! aligner therefore hands over the bytes of one segment at a time, and only when smoltcp can send
+//! the whole segment at once:
 //!
 //! 1. All earlier bytes were sent, so that the segment begins with the first byte handed over.
 //! 2. The segment consists of as many whole FPDUs as EMSS allows, or of EMSS bytes of a longer
@@ -9,13 +10,13 @@
 //! 3. The peer's window has room for the whole segment. Otherwise the segment waits for an
 //!    acknowledgement.
 //!
-//! When nothing is in flight, no acknowledgement will arrive, and a window that is too small for
-//! the segment may stay so. In this case as many whole FPDUs are sent as fit into the window. If
-//! not even one fits, the segment is handed over although it is cut (RFC 9293 section 3.8.6.2.1).
-//! That happens at once if the window is at least half of the largest that the peer ever offered,
-//! and otherwise after [`PATIENCE`].
+//! When nothing is in flight, no acknowledgement will arrive, so a window that is too small for the
+//! segment may stay too small. In this case, the whole FPDUs that fit into the window are sent. If
+//! not even one FPDU fits, the segment is handed over although smoltcp cuts it (RFC 9293 section
+//! 3.8.6.2.1). That happens at once if the window is at least half of the largest that the peer
+//! ever offered, and otherwise after [`PATIENCE`].
 //!
-//! smoltcp then cuts the segment to the size of the window, or probes a closed window. Its parts
+//! smoltcp then cuts the segment to the size of the window, or probes a closed window. The parts
 //! are not aligned.
 //!
 //! On a link that cuts segments by itself, several segments of one length are sent together as a
@@ -40,13 +41,13 @@ pub(crate) struct Offer<'a> {
     to: u64,
     /// Stream offsets of the FPDU ends after `at`.
     ends: &'a [u64],
-    /// FPDUs may be longer than a segment on purpose.
+    /// True if FPDUs may be longer than a segment on purpose.
     over_segments: bool,
     /// True after some bytes of this call were handed over.
     begun: bool,
 }
 
-/// Limits for the next segment. It exists only when all earlier bytes were sent.
+/// Limits for the next segment. They exist only when all earlier bytes were sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     /// Number of bytes that the peer has not acknowledged.
@@ -55,7 +56,7 @@ pub(crate) struct Room {
     pub(crate) window: usize,
     /// Largest window in bytes that the peer ever offered.
     pub(crate) largest_window: usize,
-    /// Size of the send buffer.
+    /// Size of the send buffer in bytes.
     pub(crate) buffer: usize,
     pub(crate) emss: usize,
     /// Maximum length of a burst: bytes that are sent together and cut into segments later. Equal
@@ -63,7 +64,7 @@ pub(crate) struct Room {
     pub(crate) burst: usize,
 }
 
-/// Tells whether the next segment waits for a larger window while nothing is in flight.
+/// State of the next segment's wait for a larger window while nothing is in flight.
 ///
 /// ```text
 ///     no window            PATIENCE is over
@@ -82,7 +83,7 @@ enum Waiting {
 /// Alignment state of a connection, kept between calls.
 #[derive(Debug, Default)]
 pub(crate) struct Aligner {
-    /// True if the bytes handed over last ended within an FPDU.
+    /// True if the bytes handed over so far end within an FPDU.
     mid_fpdu: bool,
     waiting: Waiting,
 }
@@ -111,9 +112,9 @@ impl<'a> Offer<'a> {
         len(last - self.at)
     }
 
-    /// Length of the longest run, within `limit` bytes, of aligned segments that all have exactly
-    /// `each` bytes (the last may be shorter). When the link cuts such a run every `each` bytes,
-    /// every segment begins with an FPDU.
+    /// Length of the longest run of aligned segments within `limit` bytes. Each segment has exactly
+    /// `each` bytes; only the last one may be shorter. When the link cuts such a run every `each`
+    /// bytes, every segment begins with an FPDU.
     fn alike(&self, each: usize, emss: usize, limit: usize) -> usize {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
         // Ends of the run and of the segment that is being assembled.
@@ -137,7 +138,7 @@ impl<'a> Offer<'a> {
         len(segment - self.at)
     }
 
-    /// Returns true if the next `limit` bytes need not be aligned. That is so if one of their
+    /// Returns true if the next `limit` bytes need not be aligned. That holds if one of their
     /// FPDUs, or the rest of the first one, is longer than a segment on purpose.
     fn is_over_segments(&self, emss: usize, limit: usize) -> bool {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
@@ -155,7 +156,8 @@ impl<'a> Offer<'a> {
     }
 
     /// Length of the longest run within `limit` bytes that is cut every `emss` bytes without regard
-    /// to FPDUs. It consists of full segments, unless it includes the last byte offered.
+    /// to FPDUs. All its segments are full; only a segment with the last offered byte may be
+    /// shorter.
     fn anywhere(&self, emss: usize, limit: usize) -> usize {
         let offered = len(self.to - self.at);
         if offered <= limit {
@@ -177,8 +179,8 @@ impl<'a> Offer<'a> {
             // An FPDU longer than a segment is cut into full segments.
             offered.min(emss)
         } else if first > offered {
-            // The rest of this FPDU follows in another call. The bytes wait for it, unless they are
-            // the first of this call.
+            // The rest of this FPDU follows in another call. The bytes wait for the rest, except at
+            // the start of this call.
             if self.begun { 0 } else { offered }
         } else if mid_fpdu {
             // The segment ends with this FPDU, so that the next FPDU begins a segment.
@@ -195,8 +197,8 @@ fn len(bytes: u64) -> usize {
 }
 
 impl Aligner {
-    /// Returns the number of bytes to hand over as the next segment. 0 means to wait, or that
-    /// nothing is left. It may start the wait for a larger window.
+    /// Returns the number of bytes to hand over as the next segment. Returns 0 if the bytes have to
+    /// wait or none are left. May start the wait for a larger window.
     pub(crate) fn next(&mut self, offer: &Offer<'_>, room: &Room, now: Instant) -> usize {
         let wanted = offer.segment(room.emss.min(room.buffer), self.mid_fpdu);
         let usable = room.window.saturating_sub(room.in_flight);
@@ -226,8 +228,8 @@ impl Aligner {
         0
     }
 
-    /// Does the same as [`next`](Self::next), for as many segments as may be sent together. Returns
-    /// their total length, and the length of each segment but the last.
+    /// Does the same as [`next`](Self::next) for all segments that may be sent together. Returns
+    /// their total length, and the length of every segment except the last.
     pub(crate) fn burst(&mut self, offer: &Offer<'_>, room: &Room, now: Instant) -> (usize, usize) {
         let each = self.next(offer, room, now);
         let usable = room.window.min(room.buffer).saturating_sub(room.in_flight);
@@ -283,7 +285,7 @@ impl Aligner {
         }
     }
 
-    /// Ends the wait if its time is over.
+    /// Ends the wait if its deadline has passed.
     pub(crate) fn tick(&mut self, now: Instant) {
         if self.deadline().is_some_and(|at| at <= now) {
             self.waiting = Waiting::Over;

@@ -2,13 +2,14 @@
 //!
 //! smoltcp makes no segment longer than the MTU and the peer's MSS allow. If the other side of the
 //! link cuts segments (TCP segmentation offload), smoltcp should still make segments of nearly 64
-//! KiB. So it is given an MTU of 65535 bytes, and an equally large MSS in the peer's SYN. The MSS
-//! in smoltcp's own SYN is corrected here, so that the peer sees the MSS of the wire. Every burst
-//! is passed on with the size of its segments on the wire, which is never above the peer's MSS.
+//! KiB. So smoltcp is given an MTU of 65535 bytes, and an equally large MSS in the peer's SYN. The
+//! MSS in smoltcp's own SYN is corrected here, so that the peer sees the MSS of the wire. Every
+//! burst is passed on with the size of its segments on the wire, which is never above the peer's
+//! MSS.
 
 use smoltcp::wire::Ipv4Packet;
 
-/// MTU that smoltcp is given on such a link: the size of the longest IPv4 packet.
+/// MTU that smoltcp is given on a link that cuts segments: the size of the longest IPv4 packet.
 pub(crate) const BURST_MTU: usize = 65535;
 
 /// Smallest MSS of a peer for which bursts are used. With a smaller MSS a burst would become
@@ -30,7 +31,7 @@ pub(crate) fn tcp_at(packet: &[u8]) -> usize {
     }
 }
 
-/// Returns the value of a SYN's MSS option, or `None` without one.
+/// Returns the value of a SYN's MSS option, or `None` if there is no such option.
 fn mss_option(packet: &mut [u8]) -> Option<&mut [u8; 2]> {
     let at = tcp_at(packet);
     let header = packet.get(at..at + 20)?;
@@ -71,7 +72,7 @@ pub(crate) fn raise_mss_of_peer(packet: &mut [u8], bytes: usize) {
 
 /// Allows routers to fragment an IPv4 packet, and sets its identification. smoltcp forbids
 /// fragmentation and gives all packets the same identification. Packets that may be fragmented need
-/// different ones (RFC 6864 section 4).
+/// different identifications (RFC 6864 section 4).
 pub(crate) fn allow_fragments(packet: &mut [u8], ident: u16) {
     let Ok(mut ip) = Ipv4Packet::new_checked(packet) else {
         return;

@@ -47,7 +47,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Expected {
     /// Next expected sequence number: RCV.NXT.
     pub(crate) receive_next: TcpSeqNumber,
-    /// Number of bytes that the peer may send from there: RCV.WND.
+    /// Number of bytes that the peer may send from `receive_next` on: RCV.WND.
     pub(crate) receive_window: usize,
     /// Lowest and highest acceptable acknowledgement number. `None` in SYN-RECEIVED.
     pub(crate) acks: Option<(TcpSeqNumber, TcpSeqNumber)>,

@@ -19,19 +19,19 @@ impl Clock for SystemClock {
     }
 }
 
-/// Converts instants of a [`Clock`] to smoltcp's and back. smoltcp's instants are microseconds
+/// Converts instants of a [`Clock`] to instants of smoltcp and back. smoltcp counts microseconds
 /// since a start that its user chooses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Epoch(Instant);
 
 impl Epoch {
     /// Creates an epoch that starts at `now`, which corresponds to 1 ms of smoltcp's time. smoltcp
-    /// uses time 0 for "at once", so that no real instant may be 0.
+    /// uses time 0 for "at once", so no real instant may be 0.
     pub(crate) fn starting(now: Instant) -> Self {
         Self(now)
     }
 
-    /// Converts an instant to smoltcp's.
+    /// Converts an instant to an instant of smoltcp.
     pub(crate) fn to_smol(self, at: Instant) -> smoltcp::time::Instant {
         let since = at.saturating_duration_since(self.0) + Duration::from_millis(1);
         smoltcp::time::Instant::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))

@@ -94,9 +94,9 @@ impl SmolConnection {
         Ok(this)
     }
 
-    /// Creates the connection for an incoming SYN, which is not processed yet. It belongs to a
-    /// listener, whose signal is `parent`, until it is established. If another connection has this
-    /// pair of addresses, returns that connection's inbox.
+    /// Creates the connection for an incoming SYN, which is not processed yet. Until it is
+    /// established, the connection belongs to a listener, whose signal is `parent`. If another
+    /// connection has this pair of addresses, returns that connection's inbox.
     pub(crate) fn answer(
         stack: &Arc<Stack>,
         key: FlowKey,
@@ -130,8 +130,8 @@ impl SmolConnection {
             buffer(settings.receive_buffer),
             buffer(settings.send_buffer),
         );
-        // The engine batches by itself, so its bytes are sent at once. [`nagle`] enables the
-        // algorithm when it needs it.
+        // The engine batches by itself, so its bytes are sent at once. The module [`nagle`] enables
+        // Nagle's algorithm when it needs it.
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(settings.ack_delay.map(Into::into));
         socket.set_congestion_control(match settings.congestion {
@@ -223,8 +223,8 @@ impl SmolConnection {
     /// Returns the result of the handshake, or `None` while it is in progress.
     pub(crate) fn handshake_ended(&self) -> Option<Result<(), ()>> {
         match self.stage {
-            // smoltcp lets a socket that had answered a SYN listen again after a reset. This
-            // connection has failed.
+            // After a reset, smoltcp puts a socket that had answered a SYN back into LISTEN. The
+            // connection has then failed.
             Stage::Handshake if self.socket().state() == State::Listen => Some(Err(())),
             Stage::Handshake => None,
             Stage::Open => Some(Ok(())),
@@ -315,7 +315,7 @@ impl SmolConnection {
         }
     }
 
-    /// Ends the connection if the link has left a notice that requires it.
+    /// Ends the connection if a notice from the link requires it.
     fn apply_notice(&mut self) {
         let error = match self.mailbox.take_notice() {
             Some(Notice::End(error)) => error,
@@ -325,7 +325,7 @@ impl SmolConnection {
         self.lose(error);
     }
 
-    /// Resets the connection and records this error, unless it has ended before.
+    /// Resets the connection and records this error, if the connection has not ended yet.
     fn lose(&mut self, error: LlpError) {
         let next = self.stage.next(Event::Lost(error));
         if self.stage != next {
@@ -364,8 +364,8 @@ impl SmolConnection {
             .into_iter()
             .flatten()
             .min();
-        // No timer is needed while packets are held back, because a signal will follow, or while
-        // the end of TIME-WAIT has to wait for the owner to read.
+        // While packets are held back, no timer is needed, because a signal will follow. No timer
+        // is needed either while TIME-WAIT cannot end because the owner still has to read bytes.
         if self.device.held_back || !self.may_transmit(now) {
             self.poll_at = None;
         }
@@ -403,7 +403,8 @@ impl SmolConnection {
         if socket.state() != State::TimeWait || !socket.can_recv() {
             return true;
         }
-        // smoltcp returns time zero for "at once": an acknowledgement is due and not the timer.
+        // smoltcp returns time zero for "at once". In that case an acknowledgement is due, and not
+        // the timer of TIME-WAIT.
         self.interface.poll_at(now, &self.sockets) == Some(smoltcp::time::Instant::ZERO)
     }
 
@@ -494,8 +495,7 @@ impl Llp for SmolConnection {
         // and the new room in the window.
         let empty = !self.socket().can_recv();
         if empty && self.stack.link().takes_in() {
-            // The caller gets the bytes from this call, so that no signal needs to be raised for
-            // them.
+            // The caller gets the bytes from this call, so no signal has to be raised for them.
             self.mailbox.attend(|| self.stack.poll());
         }
         let arrived = empty && self.mailbox.has_news();
@@ -700,8 +700,9 @@ impl Drop for SmolConnection {
     }
 }
 
-/// Returns the local address for a connection to `to`: `local`, with a missing or unspecified IP
-/// address replaced by the stack's address for `to`. The port is 0 if `local` is missing.
+/// Returns the local address for a connection to `to`, which is based on `local`. A missing or
+/// unspecified IP address is replaced by the stack's address for `to`. The port is 0 if `local` is
+/// missing.
 pub(crate) fn local_for(
     stack: &Stack,
     local: Option<SocketAddr>,

@@ -1,8 +1,8 @@
 //! Segments without data that smoltcp does not make by itself.
 //!
 //! One use is to split a received segment with data and a FIN into two. smoltcp 0.14 discards data
-//! beyond its receive window, and then places the FIN directly after the remaining data. The stream
-//! would end early without an error. (Another smoltcp may send such segments, after repeated
+//! beyond its receive window, and then places the FIN directly after the data that it keeps. The
+//! stream would end early without an error. (Another smoltcp may send such segments, after repeated
 //! acknowledgements.) A FIN in a separate segment counts only after all data before it has arrived.
 
 use std::net::SocketAddr;

@@ -35,20 +35,20 @@ pub(crate) struct Device {
     transmitter: Transmitter,
     checksums: ChecksumCapabilities,
     pub(crate) peer: Peer,
-    /// MTU that smoltcp sees. It reads the value once, when an interface is created.
+    /// MTU that smoltcp sees. smoltcp reads it once, when an interface is created.
     pub(crate) mtu: usize,
     /// True if the inbox at the other end of the link was full when smoltcp last tried to send.
     /// This connection's signal is raised when there is room again.
     pub(crate) held_back: bool,
     /// If set, repeated acknowledgements of exactly this many stream bytes are dropped. At the
-    /// third one smoltcp 0.14 would start a fast retransmit. If only a FIN is unacknowledged,
-    /// smoltcp then sends nothing, and stops the timer that would have sent the FIN again. If the
-    /// FIN was lost, both ends would wait forever.
+    /// third repetition smoltcp 0.14 would start a fast retransmit. If only a FIN is
+    /// unacknowledged, smoltcp then sends nothing, and stops the timer that would have sent the FIN
+    /// again. If the FIN was lost, both ends would wait forever.
     pub(crate) skip_repeats: Option<u64>,
     /// Numbers that the peer's next segment can have. `None` before the peer's SYN arrives and
     /// after the connection has ended.
     pub(crate) expected: Option<Expected>,
-    /// True if a segment was dropped whose challenge ACK was not sent yet.
+    /// True if the challenge ACK for a dropped segment was not sent yet.
     challenged: bool,
     challenges: ChallengeLimit,
     /// True if packets are sent even if the inbox at the other end is full, because the connection
@@ -80,9 +80,9 @@ struct Cut {
 }
 
 impl Cut {
-    /// Segment length for the next packet of smoltcp. A packet sent `again` may belong to an older
-    /// burst. It usually had about the same segment length, so `each` is used if it is more than
-    /// half of EMSS.
+    /// Segment length for the next packet of smoltcp. With `again`, the packet may belong to an
+    /// older burst, which usually had about the same segment length. In this case `each` is used
+    /// only if it is more than half of EMSS.
     fn bytes(&self, again: bool) -> usize {
         let alike = self.each > self.emss / 2;
         if (again && !alike) || self.each == 0 {
@@ -94,8 +94,8 @@ impl Cut {
 }
 
 impl Transmitter {
-    /// Sends a packet. The link cuts it into segments of `cut` bytes if it has more data; with 0 it
-    /// is not cut.
+    /// Sends a packet. The link cuts it into segments of `cut` bytes if its data is longer. If
+    /// `cut` is 0, the packet is not cut.
     fn transmit(&mut self, mut packet: Packet, cut: usize) {
         if cut > 0 {
             let data = data_of(&packet);
@@ -111,7 +111,7 @@ impl Transmitter {
 }
 
 impl Device {
-    /// Creates the device of a connection whose packets take `route`.
+    /// Creates the device of a connection whose packets use `route`.
     pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, route: Route) -> Self {
         let checksums = stack.checksums();
         let mtu = if stack.settings.bursts {
@@ -167,8 +167,8 @@ impl Device {
         route.inbox = None;
     }
 
-    /// Checks whether the inbox at the other end is full, and records the result in `held_back`.
-    /// Returns true if it is full; the signal is then raised when there is room.
+    /// Checks whether the inbox at the other end is full, and records the result in `held_back`. If
+    /// it is full, returns true, and this connection's signal is raised once there is room.
     pub(crate) fn hold_back_if_full(&mut self) -> bool {
         let Transmitter { stack, route, .. } = &self.transmitter;
         self.held_back = !self.urgent && stack.subscribe_if_full(route, &self.mailbox);
@@ -202,7 +202,7 @@ impl Device {
         }
     }
 
-    /// Limits all segments, including retransmissions, to `emss` bytes because of the path.
+    /// Limits all segments, including retransmissions, to `emss` bytes because of the path's MTU.
     pub(crate) fn limit_cut(&mut self, emss: usize) {
         let cut = &mut self.transmitter.cut;
         cut.emss = cut.emss.min(emss);
@@ -223,12 +223,12 @@ impl Device {
         })
     }
 
-    /// Returns true if bytes were sent again since the last call, and clears the mark.
+    /// Returns true if bytes were sent again since the last call, and clears this flag.
     pub(crate) fn take_resent(&mut self) -> bool {
         mem::take(&mut self.transmitter.window_fixup.resent)
     }
 
-    /// Sets the path's MTU. Longer packets need fragmentation.
+    /// Sets the path's MTU. Routers have to fragment longer packets.
     pub(crate) fn set_path_mtu(&mut self, path_mtu: usize) {
         self.transmitter.path_mtu = path_mtu;
     }
@@ -242,7 +242,7 @@ impl Device {
         self.send_dataless(key, start.map(|start| start - 1), last, false);
     }
 
-    /// Sends the FIN again. It must be the last segment that was sent.
+    /// Sends the FIN again. The FIN must be the last segment that was sent.
     pub(crate) fn repeat_fin(&mut self, key: &FlowKey) {
         let window_fixup = &self.transmitter.window_fixup;
         let (seq, last) = (window_fixup.last_left(), window_fixup.last_ack());
@@ -287,7 +287,7 @@ impl Device {
         window_fixup.peer_window_end = start.map(|start| start + self.peer.window);
     }
 
-    /// Ends the preparation of [`Self::before_egress`]. Later packets are answers to received ones.
+    /// Ends the effect of [`Self::before_egress`]. Later packets are answers to received packets.
     pub(crate) fn after_egress(&mut self) {
         self.transmitter.window_fixup.empty_probe = None;
         self.transmitter.window_fixup.peer_window_end = None;
@@ -345,8 +345,8 @@ impl Device {
         verdict != Verdict::Pass
     }
 
-    /// Sends a challenge ACK if one is due: one for all dropped segments that arrived together, and
-    /// none beyond the limit.
+    /// Sends a challenge ACK if one is due. All dropped segments that arrived together share one
+    /// challenge ACK. None is sent beyond the limit.
     pub(crate) fn answer_challenge(&mut self, key: &FlowKey, now: Instant) {
         if !mem::take(&mut self.challenged) {
             return;
@@ -417,8 +417,8 @@ impl phy::Device for Device {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_>> {
-        // There was room when the segment was begun. Packets that others have added since then must
-        // not divide it, and a queue accepts a few packets beyond its limit.
+        // There was room when the segment began. Packets of other connections must not separate its
+        // two parts. A queue accepts a few packets beyond its limit.
         let begun = self.transmitter.joiner.expects();
         (begun || !self.hold_back_if_full()).then_some(TxToken(&mut self.transmitter))
     }

@@ -11,7 +11,7 @@ use super::stack::Stack;
 use crate::LlpError;
 
 /// Carries the packets of one host. It may lose, delay, duplicate or damage them. It passes packets
-/// for a host to that host's [`MemoryNetwork::deliver`], but not from within
+/// for a host to that host's [`MemoryNetwork::deliver`]. It must not do so from within
 /// [`carry`](Self::carry): no call of that host may be in progress in the same thread.
 pub trait Carrier: Send + Sync {
     /// Accepts an IP packet that the host sends.

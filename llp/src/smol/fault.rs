@@ -13,11 +13,11 @@ use super::stack::{Link, Route, Stack};
 use crate::LlpError;
 use crate::setters::setters;
 
-/// Maximum number of packets that overtake one that is held back.
+/// Maximum number of packets that overtake a packet that is held back.
 const OVERTAKING: u8 = 3;
 
 /// Faults of IP packets on a link, each with its own probability per packet, 0 to 1. The same seed
-/// and the same sequence of packets lead to the same faults. By default there are none.
+/// and the same sequence of packets lead to the same faults. By default there are no faults.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct FaultSettings {
@@ -89,8 +89,8 @@ impl FaultSettings {
     }
 }
 
-/// Fault injector for one direction of a link. Packets are passed on only after its lock was
-/// released.
+/// Fault injector for one direction of a link. Packets are passed on only after the injector's lock
+/// was released.
 pub(crate) struct FaultInjector(Mutex<Faults>);
 
 struct Faults {
@@ -145,7 +145,8 @@ impl FaultInjector {
 }
 
 impl Faults {
-    /// Counts one more packet for each held packet. Returns the held packets that are due.
+    /// Counts the current packet as one that overtakes each held packet. Returns the held packets
+    /// that are due.
     fn release(&mut self) -> Vec<Packet> {
         let mut due = Vec::new();
         for mut held in mem::take(&mut self.held) {

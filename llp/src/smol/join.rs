@@ -81,8 +81,8 @@ impl Joiner {
                 [None, None]
             }
             Some(mut first) => {
-                // smoltcp may make a retransmission between the parts. It does not fit into the
-                // segment.
+                // smoltcp may make a retransmission between the parts. Its data does not fit into
+                // the segment.
                 let fits = data_of(&first) + data_of(&packet) <= self.expected;
                 if fits && join(&mut first, &packet, checksums).is_some() {
                     self.used = Some(packet);

@@ -20,8 +20,8 @@ pub(crate) trait Link: Send + Sync {
     fn next_hop(&self, to: IpAddr) -> Option<IpAddr>;
     /// Returns the local address to use towards `to`, or `None` for the first one of its family.
     fn source_for(&self, to: IpAddr) -> Option<IpAddr>;
-    /// Returns true if packets of the connection with the inbox `sender` have to wait. The signal
-    /// of `sender` is then raised when they may be sent.
+    /// Returns true if packets of the connection with the inbox `sender` have to wait. In that
+    /// case, the signal of `sender` is raised once packets may be sent.
     fn subscribe_if_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool;
     /// Passes received packets to `stack`. The driver of any connection calls it. It returns at
     /// once if another thread is doing the same.
@@ -37,7 +37,7 @@ pub(crate) trait Link: Send + Sync {
     fn describe(&self) -> String;
 }
 
-/// Cached destination of a connection's packets, to save a lookup for each.
+/// Cached destination of a connection's packets, to save a lookup for each packet.
 #[derive(Default)]
 pub(crate) struct Route {
     /// True if the peer's address belongs to this same stack, so that the link is not used.
@@ -60,8 +60,8 @@ impl Route {
         inbox.deliver(packet).inspect_err(|_| self.inbox = None)
     }
 
-    /// Returns true if packets of the connection with the inbox `sender` have to wait. The signal
-    /// of `sender` is then raised when they may be sent.
+    /// Returns true if packets of the connection with the inbox `sender` have to wait. In that
+    /// case, the signal of `sender` is raised once packets may be sent.
     pub(crate) fn subscribe_if_full(&self, sender: &Arc<Mailbox>) -> bool {
         self.inbox
             .as_ref()

@@ -57,7 +57,7 @@ impl SmolListener {
                 return Err(error);
             }
         };
-        // A repeated SYN belongs to the connection that the first one began.
+        // A repeated SYN belongs to the connection that the first SYN began.
         let mailbox = match &begun {
             Ok(connection) => connection.mailbox(),
             Err(other) => other,

@@ -19,8 +19,8 @@ const ANSWERS: usize = 64;
 ///
 /// It has two bounds. At the first one, [`subscribe_if_full`](Self::subscribe_if_full) makes the
 /// sender hold its packets back, like the full queue of a network card. The sender's signal is
-/// raised when there is room again. Without this, small segments that are not read would overflow
-/// any inbox long before TCP's window stops the sender, and each loss costs a second.
+/// raised when there is room again. Without this bound, small segments that are not read would
+/// overflow any inbox long before TCP's window stops the sender. Each loss would cost a second.
 ///
 /// Only packets that are sent without this check (answers to received packets) can exceed the first
 /// bound. They are dropped at the second one, which is well above it.
@@ -32,7 +32,7 @@ pub(crate) struct Mailbox {
     queue: Mutex<Queue>,
     /// Number of waiting packets. This hint saves taking the lock.
     waiting: AtomicUsize,
-    /// Total size of their buffers in bytes. This hint saves taking the lock too.
+    /// Total size of the buffers of waiting packets, in bytes. This hint saves taking the lock too.
     bytes: AtomicUsize,
     bounds: Bounds,
     pool: Arc<Pool>,
@@ -43,7 +43,7 @@ pub(crate) struct Mailbox {
     /// Sequence number after the last byte sent, combined with [`SENT`] once it is valid.
     sent: AtomicU64,
     notice: Mutex<Option<Notice>>,
-    /// True if there is a notice. This hint saves taking its lock.
+    /// True if there is a notice. This hint saves taking the lock of the notice.
     noticed: AtomicBool,
 }
 
@@ -62,10 +62,11 @@ pub(crate) enum Notice {
 /// Bounds of an inbox.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Number of packets at which senders hold back. Packets are dropped at twice this number plus
-    /// [`ANSWERS`].
+    /// Number of packets at which senders hold packets back. Packets are dropped at twice this
+    /// number plus [`ANSWERS`].
     pub(crate) packets: usize,
-    /// Total size in bytes above which packets are dropped. Senders hold back at half of it.
+    /// Total size in bytes above which packets are dropped. Senders hold packets back at half of
+    /// this size.
     pub(crate) bytes: usize,
 }
 
@@ -82,7 +83,7 @@ impl Bounds {
 
 struct Queue {
     packets: VecDeque<Packet>,
-    /// Total size of the packets' buffers.
+    /// Total size of the packets' buffers in bytes.
     bytes: usize,
     /// Signal of the listener that drives the handshake, raised together with the connection's own
     /// signal.
@@ -135,8 +136,8 @@ impl Mailbox {
         Self::new(bounds, Arc::new(Pool::new(64)), None)
     }
 
-    /// Leaves a notice for the connection and raises its signal. It replaces an earlier notice,
-    /// except [`Notice::End`].
+    /// Leaves a notice for the connection and raises its signal. The new notice replaces an earlier
+    /// one that is not [`Notice::End`].
     pub(crate) fn notify(&self, notice: Notice) {
         {
             let mut slot = self.notice.lock();
@@ -156,8 +157,8 @@ impl Mailbox {
         self.notice.lock().take()
     }
 
-    /// Limits the packet length because of the path, and raises the signal. Returns true if the
-    /// limit is lower than before.
+    /// Limits the packet length because of the path's MTU, and raises the signal. Returns true if
+    /// the limit is lower than before.
     pub(crate) fn limit_mtu(&self, mtu: usize) -> bool {
         let news = self.path_mtu.fetch_min(mtu, Ordering::AcqRel) > mtu;
         if news {
@@ -173,8 +174,8 @@ impl Mailbox {
 
     /// Records that bytes up to the sequence number `end` were sent. An older number has no effect.
     pub(crate) fn note_sent(&self, end: u32) {
-        // Only the owner of the connection writes `sent`, so that load and store need not be one
-        // operation.
+        // Only the owner of the connection writes `sent`, so the load and the store need not be one
+        // atomic operation.
         let before = self.sent.load(Ordering::Relaxed);
         let newer = u32::try_from(before & !SENT)
             .is_ok_and(|sent| end.wrapping_sub(sent) < 1 << 31 || before & SENT == 0);
@@ -234,8 +235,8 @@ impl Mailbox {
         self.queue.lock().attended = false;
     }
 
-    /// Returns true if a sender has to hold its packets back. The signal of `sender` is then raised
-    /// when there is room again.
+    /// Returns true if a sender has to hold its packets back. In that case, the signal of `sender`
+    /// is raised once there is room again.
     pub(crate) fn subscribe_if_full(&self, sender: &Arc<Mailbox>) -> bool {
         let waiting = self.waiting.load(Ordering::Acquire);
         let bytes = self.bytes.load(Ordering::Relaxed);

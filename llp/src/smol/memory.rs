@@ -27,28 +27,29 @@ pub struct MemorySettings {
     pub mtu: usize,
     /// Size in bytes of each connection's receive buffer, which is the largest window that it
     /// offers; 256 KiB by default. Its pages use memory only after they were written, if the
-    /// allocator provides zeroed pages. (glibc clears up to half of a buffer that it takes from the
-    /// heap, which can happen with a few thousand connections or more.)
+    /// allocator provides zeroed pages. (With a few thousand connections or more, glibc may take a
+    /// buffer from the heap, and then clears up to half of it.)
     pub receive_buffer: usize,
     /// Size in bytes of each connection's send buffer, which holds bytes until the peer has
     /// acknowledged them; 256 KiB by default.
     pub send_buffer: usize,
-    /// Number of packets that may wait for one connection before its peer holds back further ones;
-    /// 256 by default. Packets well beyond this number are dropped.
+    /// Number of packets that may wait for one connection, 256 by default. At this number, its peer
+    /// holds packets back. Packets well beyond this number are dropped.
     pub inbox: usize,
     /// Congestion control; none by default.
     pub congestion: Congestion,
-    /// Send lost bytes again as soon as repeated acknowledgements or an overdue acknowledgement
-    /// show the loss. Otherwise smoltcp sends them again, mostly after a timer of one second. Off
-    /// by default: if a busy processor delays one end by two milliseconds, segments are sent twice.
+    /// Retransmits lost bytes as soon as repeated acknowledgements or an overdue acknowledgement
+    /// indicate the loss. Otherwise smoltcp retransmits them, mostly after a timer of one second.
+    /// Off by default: if a busy processor delays one end by two milliseconds, segments are sent
+    /// twice.
     pub early_recovery: bool,
-    /// Compute and verify checksums. Off by default, because the in-memory link damages nothing.
+    /// Computes and verifies checksums. Off by default, because the in-memory link damages nothing.
     /// Checksums are always on with a capture, so that its readers see valid packets, and if
     /// [`FaultSettings::corrupt`] is set.
     pub checksums: bool,
-    /// Time that an acknowledgement waits for data to be sent with it. `None` (the default) means
-    /// that it does not wait. With congestion control, waiting slows down the start of a transfer.
-    /// With `early_recovery` the peer is assumed to wait equally long; if it waits longer, the last
+    /// Time that an acknowledgement waits for data to be sent with it. With `None`, the default, it
+    /// does not wait. With congestion control, waiting slows down the start of a transfer. With
+    /// `early_recovery` the peer is assumed to wait equally long; if it waits longer, the last
     /// segments are sent twice.
     pub ack_delay: Option<Duration>,
     /// Time after which an incomplete handshake fails with [`LlpError::TimedOut`]; 60 s by default.
@@ -57,9 +58,9 @@ pub struct MemorySettings {
     /// the first, 192.0.2.2 and 2001:db8::2 for the second. The first address of a family is the
     /// source of connections.
     pub addresses: [Vec<IpAddr>; 2],
-    /// Records every packet on the link once, as raw IP. Packets from the first host are recorded
-    /// as outbound, those from the second host as inbound. The record shows packets after faults
-    /// were applied.
+    /// Capture that records every packet on the link once, as raw IP. Packets from the first host
+    /// are recorded as outbound, those from the second host as inbound. Packets are recorded after
+    /// faults were applied.
     pub capture: Option<Capture>,
     /// Faults of packets on the link; none by default. Each direction derives its own random
     /// numbers from the seed. Packets that a host sends to itself do not use the link.
@@ -188,7 +189,7 @@ impl MemorySettings {
 }
 
 /// An in-memory host: one of a pair ([`Self::pair`]), or one whose packets a
-/// [`Carrier`](super::Carrier) carries ([`Self::host`]). A clone is the same host.
+/// [`Carrier`](super::Carrier) carries ([`Self::host`]). Clones share the host.
 #[derive(Clone)]
 pub struct MemoryNetwork {
     stack: Arc<Stack>,
@@ -343,7 +344,7 @@ impl Link for MemoryLink {
     }
 
     fn subscribe_if_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
-        // Only the inbox at the other end can be full. The stack checks it by the route.
+        // Only the inbox at the other end can be full. The stack finds and checks it by the route.
         false
     }
 

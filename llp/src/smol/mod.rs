@@ -31,7 +31,8 @@
 //! The in-memory link keeps the order of packets and damages none, unless faults are configured
 //! ([`FaultSettings`]). An inbox holds a bounded number of packets ([`MemorySettings::inbox`]).
 //! When it is full, the sending connection holds its packets back, as if the queue of its network
-//! card were full. Its descriptor becomes readable when the inbox has been emptied.
+//! card were full. The sending connection's descriptor becomes readable when the inbox has been
+//! emptied.
 //!
 //! Packets that TCP sends in answer to a segment are not held back; they are dropped at a limit
 //! well beyond the bound. SYNs beyond a listener's backlog are ignored, and TCP sends them again
@@ -42,23 +43,23 @@
 //! FPDUs as EMSS allows. RFC 5044 section 3 and appendix A.1 ask this of an MPA-aware TCP. An FPDU
 //! longer than EMSS is sent in pieces of EMSS bytes.
 //!
-//! smoltcp cuts a segment where a window ends. So it is given one segment at a time, when the
+//! smoltcp cuts a segment where a window ends. So smoltcp is given one segment at a time, when the
 //! peer's window has room for the whole segment. `try_send` does not accept bytes that do not fit;
-//! they wait for an acknowledgement. The congestion window is private to smoltcp. A segment that
-//! does not fit into it as a whole waits in smoltcp's buffer by Nagle's algorithm, which has no
-//! other purpose here.
+//! these bytes wait for an acknowledgement. The congestion window is private to smoltcp. A segment
+//! that does not fit into the congestion window as a whole waits in smoltcp's buffer. Nagle's
+//! algorithm keeps it there, and has no other purpose here.
 //!
 //! Segments do not begin with an FPDU in these cases:
 //! * retransmissions: smoltcp cuts the bytes again, every EMSS bytes from the first unacknowledged
 //!   byte;
 //! * a window that stays too small for the next FPDU with nothing in flight: RFC 9293 section
-//!   3.8.6.2.1 requires the sender to fill it. That happens at once if it is half of the largest
-//!   window that the peer offered, otherwise after 200 ms. A peer whose whole window is smaller
-//!   than a segment therefore gets parts of FPDUs;
+//!   3.8.6.2.1 requires the sender to fill the window. That happens at once if the window is half
+//!   of the largest that the peer offered, otherwise after 200 ms. A peer whose whole window is
+//!   smaller than a segment therefore gets parts of FPDUs;
 //! * with [`Congestion::Reno`] and [`Congestion::Cubic`], the first segment of a connection on
 //!   which nothing was acknowledged yet, if it is longer than 2048 bytes;
-//! * with both of these, a segment that was waiting for the congestion window when TCP's timer
-//!   fired; it is sent together with the retransmission;
+//! * with these two congestion controls, also a segment that was waiting for the congestion window
+//!   when TCP's timer fired; it is sent together with the retransmission;
 //! * an FPDU that was framed before EMSS became smaller;
 //! * a call of `try_send` whose pieces end in the middle of its first FPDU.
 //!
@@ -72,13 +73,11 @@
 //! No receiver may rely on this alignment (RFC 5044 section 5). Bytes without hints may be cut
 //! anywhere.
 //!
-//!
-//!
 //! # EMSS
 //! EMSS is the smaller of two values: the MTU less the IP and TCP headers, and the MSS option in
 //! the peer's SYN (536 if there is none). TCP options that would shorten a data segment are not
 //! used. With offload, EMSS is still the size of one segment on the wire. If the link learns of a
-//! smaller MTU on the path, it applies to all later segments, including retransmissions. The
+//! smaller MTU on the path, this MTU applies to all later segments, including retransmissions. The
 //! assumed MTU is never below 576 bytes for IPv4, where routers may fragment the packets, and 1280
 //! bytes for IPv6, which every path supports.
 

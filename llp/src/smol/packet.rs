@@ -9,8 +9,8 @@ const POOL_BYTES: usize = 16 << 20;
 /// Largest IP packet in bytes. GSO makes packets of up to 64 KiB.
 pub(crate) const LARGEST: usize = 64 << 10;
 
-/// Size classes of larger buffers, for a wire whose other side cuts and merges segments. Each has
-/// the size of a buffer, and the maximum total size of the buffers that a pool keeps.
+/// Size classes of larger buffers, for a wire whose other side cuts and merges segments. Each entry
+/// is the size of a buffer, and the maximum total size of the buffers that a pool keeps, in bytes.
 const LARGER: [(usize, usize); 2] = [(16 << 10, 1 << 20), (LARGEST, 2 << 20)];
 
 /// Number of buffers moved between a connection and the pool at a time, to avoid the pool's lock

@@ -126,7 +126,7 @@ impl Segment {
         })
     }
 
-    /// Returns the acknowledgement for a FIN that arrives after the connection's owner dropped it.
+    /// Returns the acknowledgement for a FIN that arrives after the owner dropped the connection.
     pub(crate) fn acknowledgement(&self) -> Option<Answer> {
         let seq = self.ack?;
         Some(Answer {

@@ -11,7 +11,7 @@ const MIN_MTU: usize = 576;
 const MAX_MTU: usize = 65535;
 /// Smallest MTU of IPv6 (RFC 8200 section 5).
 pub(crate) const MIN_IPV6_MTU: usize = 1280;
-/// Smallest useful buffer. TCP is very slow with less.
+/// Smallest useful buffer in bytes. TCP is very slow with less.
 const MIN_BUFFER: usize = 2048;
 /// Largest receive buffer of smoltcp.
 const MAX_BUFFER: usize = 1 << 30;
@@ -40,16 +40,18 @@ pub(crate) struct StackSettings {
     pub(crate) mtu: usize,
     pub(crate) receive_buffer: usize,
     pub(crate) send_buffer: usize,
-    /// Number of packets that may wait for one connection before its sender holds back.
+    /// Number of packets that may wait for one connection. At this number, its sender holds packets
+    /// back.
     pub(crate) inbox: usize,
     /// Maximum total size in bytes of the buffers that wait for one connection.
     pub(crate) inbox_bytes: usize,
     pub(crate) congestion: Congestion,
-    /// Detect losses before smoltcp's timer fires (`connection/recovery.rs`).
+    /// Detects losses before smoltcp's timer fires (`connection/recovery.rs`).
     pub(crate) early_recovery: bool,
-    /// TCP computes and verifies checksums. If false, the link does, or no checksums are used.
+    /// True if TCP computes and verifies checksums. If false, the link does, or no checksums are
+    /// used.
     pub(crate) checksums: bool,
-    /// The link accepts TCP segments of up to 64 KiB and cuts them.
+    /// True if the link accepts TCP segments of up to 64 KiB and cuts them.
     pub(crate) bursts: bool,
     pub(crate) ack_delay: Option<Duration>,
     /// Maximum time for which the peer delays the acknowledgement of a single segment.

@@ -21,7 +21,7 @@ use crate::LlpError;
 /// was added before `clear` returns.
 ///
 /// If `clear` lowered the state first, it could drain the write of a later `raise` and leave the
-/// state raised; every further `raise` would then write nothing. A `clear` during a `raise` that
+/// state raised. Every further `raise` would then write nothing. A `clear` during a `raise` that
 /// has not written yet does nothing. The descriptor then becomes readable although no work is left.
 pub(crate) struct Signal {
     descriptor: OwnedFd,

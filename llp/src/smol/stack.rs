@@ -352,8 +352,8 @@ impl Stack {
         self.link.poll(self);
     }
 
-    /// Returns true if packets of the connection with the inbox `sender` have to wait. The signal
-    /// of `sender` is raised when they may be sent.
+    /// Returns true if packets of the connection with the inbox `sender` have to wait. In that
+    /// case, the signal of `sender` is raised once packets may be sent.
     pub(crate) fn subscribe_if_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool {
         route.subscribe_if_full(sender)
             || (!route.local && self.link.subscribe_if_full(route, sender))
@@ -369,7 +369,7 @@ impl Stack {
     }
 
     /// Delivers a received packet to its connection or listener, or answers it. `route` belongs to
-    /// the sender; it caches the inbox. The sender may be on this same stack.
+    /// the sender, and caches the receiver's inbox. The sender may be on this same stack.
     pub(crate) fn receive(&self, packet: Packet, route: &mut Route) {
         let Err(packet) = route.deliver(packet) else {
             return;

@@ -30,7 +30,7 @@ pub(super) struct Table {
 pub(super) enum Flow {
     Live(Arc<Mailbox>),
     /// A connection that its owner dropped after all bytes and the FIN of this side were
-    /// acknowledged. Until this time its addresses stay in use and FINs are acknowledged.
+    /// acknowledged. Until the time `until`, its addresses stay in use and FINs are acknowledged.
     Lingering {
         until: Instant,
     },
@@ -54,7 +54,7 @@ impl Listening {
 impl Table {
     pub(super) fn listener(&self, at: SocketAddr) -> Option<&Arc<Backlog>> {
         let listeners = self.listeners.get(&at.port())?;
-        // A listener at exactly this address takes precedence over one at all addresses.
+        // A listener at exactly this address takes precedence over a listener at all addresses.
         let exact = listeners
             .iter()
             .find(|listening| listening.addr == Some(at.ip()));

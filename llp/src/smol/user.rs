@@ -13,8 +13,8 @@ pub(crate) struct Users(AtomicUsize);
 /// A counted reference to a stack.
 ///
 /// Dropping the last user closes the link before the call returns. The interface or socket can then
-/// be used again at once. A plain `Arc` is not enough, because the link's thread also holds one for
-/// short times and could be its last owner.
+/// be used again at once. A plain `Arc` is not enough, because the link's thread also holds an
+/// `Arc` for short times and could be the last owner.
 pub(crate) struct User(Arc<Stack>);
 
 impl User {

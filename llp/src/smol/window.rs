@@ -1,4 +1,5 @@
-//! Tracks the peer's MSS and window from its headers, because smoltcp keeps them private.
+//! Tracks the peer's MSS and window from the headers of its segments, because smoltcp keeps them
+//! private.
 //!
 //! A segment is parsed before smoltcp processes it, and counts only if smoltcp then accepted it. A
 //! SYN was accepted if smoltcp's state changed. An acknowledgement was accepted if the send buffer
@@ -46,7 +47,7 @@ struct Heard {
     window: u16,
     /// MSS and window scale options of a SYN.
     syn: Option<(Option<u16>, Option<u8>)>,
-    /// The segment has no data, and no flag except ACK.
+    /// True if the segment has no data, and no flag except ACK.
     pure_ack: bool,
     /// True if the segment has options. They may be SACK blocks, which report bytes received after
     /// a gap.

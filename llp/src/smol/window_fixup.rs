@@ -6,22 +6,23 @@
 //! * The window field is rounded down to a multiple of the scale. So the end of the window can move
 //!   back by some bytes when the window slides (RFC 7323 section 2.4 warns of this). The peer may
 //!   have sent these bytes before it receives the update. Therefore every segment offers one unit
-//!   of the scale less than smoltcp does, and the end never moves back.
+//!   of the scale less than smoltcp does, so that the end of the window never moves back.
 //! * A zero-window probe carries the current window, but smoltcp remembers only the windows in
 //!   other segments. Therefore a probe repeats the window of the last segment that was not a probe.
 //!
 //! smoltcp's acknowledgements without data need another sequence number too. After its timer fired,
 //! smoltcp gives them the number from which it retransmits. A peer that has received more bytes
-//! discards them (RFC 9293 section 3.10.7.4). If the peer's timer has fired too, both ends
-//! retransmit forever. So these segments get SND.NXT, the number after all bytes sent and the FIN.
+//! discards such acknowledgements (RFC 9293 section 3.10.7.4). If the peer's timer has fired too,
+//! both ends retransmit forever. So these segments get SND.NXT, the number after all bytes sent and
+//! the FIN.
 //!
 //! A RST that ends a connection gets SND.NXT too, but no number after the end of the peer's window.
 //! It then has exactly the number that the peer expects, unless bytes were lost (RFC 5961 section
 //! 3.2).
 //!
 //! One exception is the probe of a closed window when all bytes were sent and smoltcp has no byte
-//! to probe with. It gets the number of an acknowledged byte, because the peer answers only an
-//! unacceptable segment.
+//! to probe with. This probe gets the number of an acknowledged byte, because the peer answers only
+//! an unacceptable segment.
 
 use smoltcp::wire::{IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
 
@@ -49,7 +50,8 @@ pub(crate) struct WindowFixup {
     /// Sequence number for a window probe without data: that of the last acknowledged byte. Set
     /// only while such a probe may be sent.
     pub(crate) empty_probe: Option<TcpSeqNumber>,
-    /// Sequence number after the peer's window. Set only while smoltcp sends on its own initiative.
+    /// Sequence number after the end of the peer's window. Set only while smoltcp sends on its own
+    /// initiative.
     pub(crate) peer_window_end: Option<TcpSeqNumber>,
     /// True if stream bytes were sent again since the flag was last cleared.
     pub(crate) resent: bool,
@@ -96,8 +98,8 @@ impl WindowFixup {
 
     /// Returns the acknowledgement number and window field of the last segment, to repeat them.
     pub(crate) fn last_ack(&self) -> Option<(TcpSeqNumber, u16)> {
-        // Only a SYN was sent. Its window is larger than one unit of the scale, and no byte has
-        // arrived since.
+        // Without `last`, only a SYN was sent. The SYN's window is larger than one unit of the
+        // scale, and no byte has arrived since.
         self.last.or(self.answered.map(|ack| (ack, 1)))
     }
 

@@ -48,8 +48,8 @@ pub(super) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Splits `key=value` fields. Rejects unknown keys, and keys other than `ip` and `gw` that are
-    /// repeated.
+    /// Splits `key=value` fields. Rejects unknown keys. Also rejects repeated keys, except `ip` and
+    /// `gw`.
     pub(super) fn parse(fields: impl Iterator<Item = &'a str>) -> Result<Self, SpecError> {
         let mut given: Vec<(&'static str, &str)> = Vec::new();
         for field in fields {
@@ -147,7 +147,7 @@ fn wrong(key: &str, value: &str, why: &str, expected: &str) -> SpecError {
     SpecError::new(format!("{key}={value}: {why}"), expected)
 }
 
-/// Parses an address. Rejects those that no single host on an Ethernet can have.
+/// Parses an address. Rejects addresses that no single host on an Ethernet can have.
 fn single_host(text: &str) -> Result<IpAddr, &'static str> {
     let addr = IpAddr::from_str(text).map_err(|_| "it is not an IP address")?;
     let v4_in_v6 = matches!(addr, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
@@ -341,8 +341,8 @@ impl LinkKeys {
                 ));
             }
             let on_link = |(addr, prefix): &(IpAddr, u8)| same_network(*addr, *gateway, *prefix);
-            // Hosts usually know an IPv6 router by its link-local address, and every link has this
-            // network.
+            // Hosts usually know an IPv6 router by its link-local address. The link-local network
+            // exists on every link.
             let link_local = matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local());
             if !link_local && !self.addresses.iter().any(on_link) {
                 return Err(SpecError::new(

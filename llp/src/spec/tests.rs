@@ -1,4 +1,4 @@
-//! Parsing of device specifications, and the messages for wrong ones.
+//! Parsing of device specifications, and the messages for invalid ones.
 
 use std::net::IpAddr;
 
@@ -131,7 +131,7 @@ fn paths_and_abstract_names_are_taken_as_they_are() {
     parse(&format!("unix:{longest},b,ip=192.0.2.1"));
 }
 
-/// Wrong texts, and words that their messages must contain.
+/// Invalid texts, and words that their messages must contain.
 const WRONG: &[(&str, &[&str])] = &[
     ("", &["there is no device ``", "tap:NAME,ip=ADDR/PREFIX"]),
     ("udp", &["there is no device `udp`"]),

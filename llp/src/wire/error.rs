@@ -62,7 +62,7 @@ impl fmt::Debug for InterfaceName {
     }
 }
 
-/// Reason why a TAP device, a raw socket or a Unix datagram socket could not be attached to.
+/// Reason why attaching to a TAP device, a raw socket or a Unix datagram socket failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {

@@ -97,7 +97,7 @@ fn ipv6(addresses: &[IpAddr]) -> Program {
 /// Return value of the filter that accepts the whole frame.
 const TAKE: u32 = u32::MAX;
 
-/// Returns the offset that loads data which the kernel provides beside the frame.
+/// Returns the load offset for data that the kernel provides in addition to the frame.
 fn ancillary(what: i32) -> u32 {
     (libc::SKF_AD_OFF + what).cast_unsigned()
 }

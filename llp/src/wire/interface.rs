@@ -30,7 +30,8 @@ enum Condition {
 pub(super) struct Interface {
     name: InterfaceName,
     index: u32,
-    /// Socket for the ioctls, which act on its network namespace. Its kind does not matter.
+    /// Socket for the ioctls. They act on the socket's network namespace. The kind of the socket
+    /// does not matter.
     control: OwnedFd,
     outage: Outage,
     /// True if a frame was lost because it was longer than the MTU.
@@ -85,7 +86,7 @@ impl Interface {
             .map_err(|errno| LlpError::from_local_errno("ask for the MAC address", errno))
     }
 
-    /// Brings the interface up unless it is up.
+    /// Brings the interface up if it is down.
     pub(super) fn ensure_up(&self) -> Result<(), LlpError> {
         let failed = |errno| match errno {
             Errno::PERM | Errno::ACCESS => AttachError::Down { name: self.name }.into(),
@@ -151,9 +152,9 @@ impl Interface {
     /// Checks an interface that has a problem. Returns true if it is still down.
     ///
     /// The check is needed because the kernel notifies a socket when its interface goes down, but
-    /// not when it is deleted afterwards. Without the check, the end of an outage would also be
-    /// noticed only with the next frame. This check does not apply the time limit of an outage;
-    /// only lost frames do.
+    /// not when it is deleted afterwards. Without the check, the end of an outage would be noticed
+    /// only at the next frame. The check does not apply the time limit of an outage. This limit
+    /// applies only when a frame is lost.
     pub(super) fn check(&self) -> Result<bool, LlpError> {
         self.too_long.store(false, Ordering::Release);
         if !self.outage.lasts.load(Ordering::Relaxed) {

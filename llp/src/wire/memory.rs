@@ -160,7 +160,7 @@ impl MemoryWire {
         }
     }
 
-    /// Sends a frame that the other end receives as one from its own kernel.
+    /// Sends a frame that the other end receives as a frame from its own kernel.
     #[cfg(test)]
     pub(crate) fn send_as_kernel(&self, header: &[u8; HEADER], packet: &[u8]) {
         self.other

@@ -9,8 +9,8 @@
 //! * [`MemoryWire`]: a cable between two hosts of one process. Packets have up to the MTU.
 //!
 //! A wire never blocks and never panics. Frames may be lost without an error, as on a cable:
-//! because a queue further on is full, an interface is down for a moment, or no process receives at
-//! the other end. TCP sends the data again. Only a wire that has failed permanently returns
+//! because a later queue is full, an interface is down for a moment, or no process receives at the
+//! other end. TCP sends the data again. Only a wire that has failed permanently returns
 //! [`LlpError::LinkDown`].
 
 mod error;
@@ -121,7 +121,7 @@ pub(crate) trait Wire: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
     /// No frame was received: there is none, or the data was not a valid frame. In the second case
-    /// the descriptor stays readable if there is more.
+    /// the descriptor stays readable if more frames wait.
     Nothing,
     /// A frame was received.
     Frame,

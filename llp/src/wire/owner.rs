@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use super::error::AttachError;
 use super::sys;
 
-/// Returns an error if the kernel has one of the addresses too. The kernel would answer packets for
-/// it: it resets TCP connections that it does not know.
+/// Returns an error if the kernel has one of the addresses too. The kernel would answer packets to
+/// such an address, and would reset TCP connections that it does not know.
 pub(super) fn refuse_addresses_of_the_kernel(
     addresses: &[(IpAddr, u8)],
 ) -> Result<(), AttachError> {
-    // If the list is unavailable, the second check still finds most of these addresses, with a less
-    // specific error.
+    // If the list is unavailable, `talks_to_itself` still finds most of these addresses, with a
+    // less specific error.
     let known = sys::kernel_addresses().unwrap_or_default();
     for &(addr, _) in addresses {
         if let Some(found) = known.iter().find(|known| known.addr == addr) {

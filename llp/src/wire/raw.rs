@@ -192,7 +192,7 @@ impl Wire for RawWire {
     }
 
     fn longest(&self, _: usize) -> usize {
-        // The other end of a veth pair sends such packets even without offload here.
+        // The other end of a veth pair sends packets of this size even if this end has no offload.
         LARGEST
     }
 

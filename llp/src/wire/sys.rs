@@ -76,7 +76,7 @@ pub(super) fn attach_tap(
         plain
     }) {
         // The kernel does not support the header, or the interface is of another kind. In the
-        // second case the second attempt fails too.
+        // latter case this second attempt fails too.
         Err(Errno::INVAL) if offload => attach(plain).map(|()| false)?,
         other => other.map(|()| offload)?,
     };

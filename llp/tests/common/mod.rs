@@ -15,7 +15,7 @@ use uwarp_llp::{Llp, LlpError, LlpListener, Network, Piece, Recv, SendHints};
 /// Time without progress after which a test counts as hanging. No test comes near it.
 const STALLED: Duration = Duration::from_secs(300);
 
-/// Number of deadlines in a row without a ready descriptor after which a test counts as hanging.
+/// A test counts as hanging after this number of deadlines in a row without a ready descriptor.
 const MAX_TIMERS: u32 = 2_000;
 
 /// A small generator of random numbers (xorshift). Failure messages contain its seed.
@@ -477,8 +477,8 @@ pub(crate) fn flushed_waits_for_the_peers_acknowledgement(
 ) {
     let (mut a, b) = connected(client, server, at);
     assert!(a.flushed(), "nothing was sent");
-    // The loop sends until the peer's receive buffer, which is not read, and the send buffer are
-    // full.
+    // The loop sends until the send buffer and the peer's receive buffer are full. The peer does
+    // not read.
     let data = vec![7; 1 << 20];
     let mut taken = 0;
     loop {
@@ -515,8 +515,8 @@ pub(crate) fn unacknowledged_counts_what_the_peer_has_not_taken(
     for resets in [false, true] {
         let (mut a, b) = connected(client, server, at);
         assert_eq!(a.unacknowledged(), 0, "nothing was sent");
-        // The loop sends until the peer's receive buffer, which is not read, and the send buffer
-        // are full.
+        // The loop sends until the send buffer and the peer's receive buffer are full. The peer
+        // does not read.
         let data = vec![7; 16 << 20];
         let mut sent = 0;
         loop {

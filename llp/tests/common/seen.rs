@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use uwarp_capture::Reader;
 
-/// An in-memory file for a capture. A clone is the same file.
+/// An in-memory file for a capture. Clones share the file.
 #[derive(Clone, Default)]
 pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
 

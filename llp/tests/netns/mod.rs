@@ -1,9 +1,9 @@
 //! Runs tests in a separate network namespace, which disappears with its process.
 //!
-//! Such a test starts its own binary again under `unshare` (util-linux), to run only this test. It
-//! creates a user namespace too if the system permits that, which needs no privilege. Otherwise it
-//! needs root's privileges. If both ways fail, the test prints `SKIPPED` with the reason and
-//! passes, unless `UWARP_REQUIRE_NETNS=1` is set.
+//! Such a test starts its own binary again under `unshare` (util-linux), to run only this test. If
+//! the system permits it, `unshare` also creates a user namespace, and no privilege is needed.
+//! Otherwise the test needs root's privileges. If both ways fail, the test prints `SKIPPED` with
+//! the reason and passes, unless `UWARP_REQUIRE_NETNS=1` is set.
 
 #![allow(dead_code, reason = "every test file takes what it needs")]
 
@@ -85,8 +85,8 @@ pub(crate) fn is_emulated(test: &str, lacks: &str) -> bool {
     is
 }
 
-/// Returns the program that has to run this one: QEMU's user emulation under `./ci.sh aarch64`,
-/// because the kernel cannot start this binary directly. `None` otherwise.
+/// Returns the program that has to run this test binary: QEMU's user emulation under `./ci.sh
+/// aarch64`, because the kernel cannot start the binary directly. `None` otherwise.
 fn emulator() -> Option<String> {
     std::env::var_os("QEMU_LD_PREFIX").map(|_| format!("qemu-{}-static", std::env::consts::ARCH))
 }

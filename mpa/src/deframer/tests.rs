@@ -224,8 +224,8 @@ fn every_error_has_its_code_and_words() {
     insta::assert_snapshot!(table.join("\n"));
 }
 
-/// Maximum lengths in bytes of a ULPDU in the tests with cut streams, and of a random stream. Under
-/// Miri the former has one Marker and the latter none.
+/// Maximum length in bytes of a ULPDU in the tests with cut streams (`CUT`), and of a random stream
+/// (`RANDOM`). Under Miri, a ULPDU of length `CUT` has one Marker, and a random stream has none.
 const CUT: usize = if cfg!(miri) { 600 } else { 2000 };
 const RANDOM: usize = if cfg!(miri) { 30 } else { 5000 };
 
@@ -284,7 +284,7 @@ proptest! {
         let at = at.index(stream.len());
         stream[at] ^= flip;
         let mut got = Vec::new();
-        // The result is an error, or a wait for bytes that a longer length field asks for.
+        // The result is an error, or a wait for the bytes that a larger length field requires.
         let mut deframer = Deframer::new(true, markers);
         let _ = drain(&mut deframer, &mut stream, &mut got);
         prop_assert!(got.len() < ulpdus.len());

@@ -87,7 +87,7 @@ impl Assembler {
     }
 }
 
-/// Returns true if the key is that of the other frame.
+/// Returns true if the key is that of the other kind of frame.
 fn wrong_frame(parsed: &Result<Parsed, StartupError>) -> bool {
     matches!(
         parsed,

@@ -1,4 +1,4 @@
-//! Startup errors. The local caller causes a [`ConfigError`], the peer or the connection a
+//! Startup errors. The local caller causes a [`ConfigError`]. The peer or the connection causes a
 //! [`StartupError`].
 
 use core::fmt;
@@ -193,7 +193,7 @@ pub enum StartupError {
         len: u16,
     },
     /// The Reply to an enhanced Request lacks enhanced connection data, or the Reply to an
-    /// unenhanced one has it (6581-10-01, -02).
+    /// unenhanced Request has it (6581-10-01, -02).
     #[error(
         "the peer's MPA Reply {} the IRD and ORD of revision 2 although our Request {}",
         if *.reply_enhanced { "has" } else { "lacks" },
@@ -220,8 +220,8 @@ pub enum StartupError {
         "the peer has its MPA Reply, but sent no first message (an RTR indication, or data) for too long"
     )]
     RtrMissing,
-    /// Too many connections are in startup, so this one was refused. The owner of the listener
-    /// raises this error.
+    /// Too many connections are in startup, so this connection was refused. The owner of the
+    /// listener raises this error.
     #[error("refused before the first byte: too many connections in startup ({limit} {})",
         if *.of_peer { "of this peer" } else { "of all peers" }
     )]
@@ -231,8 +231,8 @@ pub enum StartupError {
         /// True if the limit applies to each peer, false if it applies to all peers together.
         of_peer: bool,
     },
-    /// A newer connection took the place of this one, which was the oldest in startup, because all
-    /// places were taken. The owner of the listener raises this error.
+    /// All places were taken, and this connection was the oldest in startup. A newer connection
+    /// took its place. The owner of the listener raises this error.
     #[error(
         "reset before the peer's MPA Request was whole: a newer connection needed its place, one of {limit} {}",
         if *.of_listener { "of the listener" } else { "for all peers together" }

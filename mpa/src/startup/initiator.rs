@@ -21,8 +21,8 @@ pub struct InitiatorConfig {
     pub crc: bool,
     /// True if this side wants to receive Markers.
     pub markers: bool,
-    /// Number of inbound RDMA Reads that this side has room for. [`NO_AUTO`] leaves it to the ULPs;
-    /// the local depth is then `max_ird`.
+    /// Number of inbound RDMA Reads that this side has room for. [`NO_AUTO`] leaves the number to
+    /// the ULPs; the local depth is then `max_ird`.
     pub ird: u16,
     /// Number of outbound RDMA Reads that this side would like to have outstanding, or [`NO_AUTO`].
     pub ord: u16,
@@ -90,8 +90,8 @@ impl InitiatorConfig {
             return Ok(Outcome::Rejected(Rejection {
                 peer_ird: reply.enhanced.map(|e| e.ird),
                 peer_ord,
-                // `NO_AUTO` is the largest value, so no ORD is above an IRD that is left to the
-                // ULPs.
+                // `NO_AUTO` is the largest value. So no ORD is above this side's IRD if the IRD is
+                // left to the ULPs.
                 ord_needed: peer_ord.filter(|ord| *ord != NO_AUTO && *ord > self.ird),
                 private_data: reply.private_data,
             }));
@@ -152,7 +152,7 @@ impl InitiatorConfig {
             (Model::ClientServer, Model::ClientServer) => return Ok(()),
             (Model::PeerToPeer(can), Model::PeerToPeer(takes)) => (can, takes),
             // The Reply has to repeat flag A of the Request (6581-9.2-04, -12). Otherwise one side
-            // would wait for an RTR indication that the other does not know of.
+            // would wait for an RTR indication that the other side never sends.
             _ => return Err(MpaErrorCode::NoMatchingRtr),
         };
         ours.rtr_offered = takes;
@@ -233,14 +233,14 @@ const fn next(state: State, event: Event) -> Option<State> {
     }
 }
 
-/// Performs MPA startup as the initiator: sends one Request, takes one Reply.
+/// Performs MPA startup as the initiator: sends one Request, receives one Reply.
 #[derive(Clone, Debug)]
 pub struct Initiator {
     config: InitiatorConfig,
     request: Vec<u8>,
     reply: Assembler,
     state: State,
-    /// First error; set exactly in [`State::Failed`].
+    /// First error. Set if and only if the state is [`State::Failed`].
     error: Option<StartupError>,
 }
 

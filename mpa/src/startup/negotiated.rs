@@ -69,12 +69,12 @@ pub struct Rejection {
     pub private_data: Vec<u8>,
     /// IRD of the responder, if its Reply was an enhanced one (6581-9.1-09).
     pub peer_ird: Option<u16>,
-    /// ORD of the responder, if its Reply was an enhanced one. If it rejects because this side's
-    /// IRD is too small, this is the ORD that it needs (6581-9.1-05).
+    /// ORD of the responder, if its Reply was an enhanced one. If the responder rejects because
+    /// this side's IRD is too small, this is the ORD that the responder needs (6581-9.1-05).
     pub peer_ord: Option<u16>,
     /// The responder's ORD, if it is above the IRD that this side offered. It is then the reason
-    /// for the rejection, unless the Private Data gives another one. Any other ORD in such a Reply
-    /// has no meaning.
+    /// for the rejection, unless the Private Data gives another reason. Any other ORD in such a
+    /// Reply has no meaning.
     pub ord_needed: Option<u16>,
 }
 
@@ -115,7 +115,8 @@ impl SendGate {
         matches!(self, Self::Open)
     }
 
-    /// Records that the deframer returned a verified FPDU. Returns true if this opened the gate.
+    /// Records that the deframer returned a verified FPDU. Returns true if this call opened the
+    /// gate.
     pub fn fpdu_validated(&mut self) -> bool {
         core::mem::replace(self, Self::Open) == Self::AwaitFirstFpdu
     }

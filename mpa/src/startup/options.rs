@@ -60,11 +60,11 @@ impl fmt::Display for Rtr {
 /// A set of [`Rtr`] kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RtrKinds {
-    /// [`Rtr::Send`] is in the set.
+    /// True if [`Rtr::Send`] is in the set.
     pub send: bool,
-    /// [`Rtr::Write`] is in the set.
+    /// True if [`Rtr::Write`] is in the set.
     pub write: bool,
-    /// [`Rtr::Read`] is in the set.
+    /// True if [`Rtr::Read`] is in the set.
     pub read: bool,
 }
 

@@ -17,8 +17,8 @@ pub struct ResponderConfig {
     pub crc: bool,
     /// True if this side wants to receive Markers.
     pub markers: bool,
-    /// Highest revision that this side accepts. With [`Revision::One`] it behaves like a responder
-    /// that does not know RFC 6581.
+    /// Highest revision that this side accepts. With [`Revision::One`] this side behaves like a
+    /// responder that does not know RFC 6581.
     pub max_revision: Revision,
     /// Maximum depth of a connection's inbound RDMA Read queue.
     pub max_ird: u16,
@@ -33,7 +33,8 @@ pub struct Request {
     /// Revision of the Request, which the Reply repeats.
     pub revision: Revision,
     /// IRD, ORD and connection model, if the Request was an enhanced one. The initiator's `ird`
-    /// limits the ORD of this side. Its `ord` is the IRD that it would like this side to have.
+    /// limits the ORD of this side. The initiator's `ord` is the IRD that it would like this side
+    /// to have.
     pub enhanced: Option<Enhanced>,
     /// True if the initiator wants CRCs.
     pub crc: bool,
@@ -46,8 +47,8 @@ pub struct Request {
 /// The ULP's acceptance of a [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept<'a> {
-    /// Number of inbound RDMA Reads to have room for. An enhanced Request may raise it to the
-    /// number that the initiator wants to have outstanding. It never exceeds
+    /// Number of inbound RDMA Reads to have room for. An enhanced Request may raise this number to
+    /// the one that the initiator wants to have outstanding. It never exceeds
     /// [`ResponderConfig::max_ird`].
     pub ird: u16,
     /// Number of outbound RDMA Reads that this side would like to have outstanding. An enhanced
@@ -66,7 +67,8 @@ impl ResponderConfig {
         Ok(())
     }
 
-    /// Settles an enhanced acceptance. Returns the Reply's data, and the IRD and ORD of this side.
+    /// Computes the parameters of an enhanced acceptance. Returns the Reply's data, and the IRD and
+    /// ORD of this side.
     fn settle(&self, theirs: Enhanced, ird: u16, ord: u16) -> (Enhanced, u16, u16) {
         let model = mutate!(self.model(theirs.model), ModelNotEchoed => Model::ClientServer);
         let mut ours = Enhanced {
@@ -103,7 +105,7 @@ impl ResponderConfig {
                 if self.max_ird == 0 && common.only() != Some(Rtr::Read) {
                     common.read = false; // no place for it
                 }
-                // 6581-9.2-08: no common kind; the initiator will find out and terminate.
+                // 6581-9.2-08: no common kind; the initiator detects this and sends a Terminate.
                 Model::PeerToPeer(if common.is_empty() { self.rtr } else { common })
             }
         }
@@ -142,8 +144,8 @@ enum Event {
     TimedOut,
 }
 
-/// Returns the next state; `None` if the event does not apply in this state. For an answer of the
-/// ULP that is an error; other events are ignored.
+/// Returns the next state; `None` if the event does not apply in this state. `None` is an error for
+/// an answer of the ULP; other events are then ignored.
 const fn next(state: State, event: Event) -> Option<State> {
     match (state, event) {
         (State::AwaitRequest, Event::PartOfRequest) => Some(State::AwaitRequest),
@@ -169,7 +171,7 @@ const fn next(state: State, event: Event) -> Option<State> {
     }
 }
 
-/// Performs MPA startup as the responder: takes one Request, sends one Reply.
+/// Performs MPA startup as the responder: receives one Request, sends one Reply.
 #[derive(Clone, Debug)]
 pub struct Responder {
     config: ResponderConfig,
@@ -177,7 +179,7 @@ pub struct Responder {
     /// The Request, from [`State::AwaitAnswer`] on.
     request: Option<Request>,
     state: State,
-    /// First error; set exactly in [`State::Failed`].
+    /// First error. Set if and only if the state is [`State::Failed`].
     error: Option<StartupError>,
 }
 
@@ -201,7 +203,7 @@ impl Responder {
     /// Takes the next bytes of the stream, in pieces of any size.
     ///
     /// Returns the number of bytes that belonged to the Request, and the Request once it is
-    /// complete. No bytes after the Request are taken, in this and later calls.
+    /// complete. Bytes after the Request are never taken.
     ///
     /// # Errors
     /// The Request is invalid, and the connection has to be closed. Every later call returns the
@@ -289,11 +291,11 @@ impl Responder {
         self.config.max_ird = self.config.max_ird.min(max_ird);
     }
 
-    /// Rejects the Request. Returns the Reply Frame to send. MPA ends with it, and the TCP
+    /// Rejects the Request. Returns the Reply Frame to send. MPA ends with the Reply, and the TCP
     /// connection stays open (5044-7.1.2-07).
     ///
     /// `ord_needed` tells the initiator that its IRD is too small for the ORD that the local ULP
-    /// needs (6581-9.1-05). It is sent only if the Request was an enhanced one.
+    /// needs (6581-9.1-05). `ord_needed` is sent only if the Request was an enhanced one.
     ///
     /// # Errors
     /// There is no Request to answer, or the answer cannot be sent in a Reply. In the latter case

@@ -1,11 +1,12 @@
-//! Shows that the conformance suite detects faults. `mutants.toml` names cases for each mutant, and
-//! these must fail when the mutant is on in uwarp's own endpoint. Without a mutant the same cases
-//! must pass.
+//! Shows that the conformance suite detects faults. `mutants.toml` names cases for each mutant.
+//! These cases must fail when the mutant is on in uwarp's own endpoint. Without a mutant the same
+//! cases must pass.
 //!
-//! Run it with `RUSTFLAGS="--cfg uwarp_mutants" cargo test -p uwarp-mutant --test mutants [--
-//! NAME]`. It uses virtual time, and each case has its own world (`conformance/tests/world`), so
-//! verdicts do not depend on the machine. With `UWARP_MUTANTS_REPORT=FILE` all cases are run for
-//! every mutant, and the results are written to the file.
+//! Run this test with `RUSTFLAGS="--cfg uwarp_mutants" cargo test -p uwarp-mutant --test mutants
+//! [-- NAME]`. The test uses virtual time, and each case has its own world
+//! (`conformance/tests/world`), so verdicts do not depend on the machine. With
+//! `UWARP_MUTANTS_REPORT=FILE` all cases are run for every mutant, and the results are written to
+//! the file.
 
 mod map;
 mod report;

@@ -20,7 +20,8 @@ pub(crate) struct Row {
     /// Patterns of other cases that may fail, because they depend on the mutated code.
     #[serde(default)]
     pub(crate) also: Vec<String>,
-    /// Reason why other cases may fail. Without `also`, nearly all may.
+    /// Reason why other cases may fail. If it is given and `also` is empty, nearly all cases may
+    /// fail.
     pub(crate) why: Option<String>,
     #[serde(default = "yes")]
     crc: bool,

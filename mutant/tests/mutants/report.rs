@@ -16,7 +16,7 @@ struct Found {
     mutant: Mutant,
     /// Cases that must fail and did not.
     blind: Vec<String>,
-    /// Cases that failed and whose failure `mutants.toml` explains.
+    /// Cases that failed and that `mutants.toml` lists or explains.
     explained: Vec<String>,
     /// MUST cases that failed without an explanation in `mutants.toml`.
     unexplained: Vec<String>,
@@ -159,7 +159,7 @@ fn text(all: &[Found], map: &Map) -> String {
     text
 }
 
-/// Formats the other cases that failed, and the explanation.
+/// Formats the failed cases that the row does not list, with the row's explanation.
 fn others(found: &Found, row: &Row) -> String {
     let besides: Vec<&String> = found
         .explained

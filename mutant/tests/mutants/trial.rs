@@ -1,4 +1,5 @@
-//! Runs the cases of one mutant, and the cases of all mutants without any mutant.
+//! Runs the cases of one mutant against it, and the cases of all mutants against the correct
+//! endpoint.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +11,8 @@ use uwarp_mutant::{Mutant, switch};
 
 use crate::map::{Map, Row};
 
-/// Runs cases against an endpoint with this fault, each in its own world. Returns the outcomes in
-/// the order of the cases.
+/// Runs cases against an endpoint with this fault, each case in its own world. Returns the outcomes
+/// in the order of the cases.
 pub(crate) fn play(
     mutant: Option<Mutant>,
     row: &Row,
@@ -68,7 +69,8 @@ pub(crate) fn mapped(mutant: Mutant, row: &Row) -> Result<(), String> {
     }
 }
 
-/// Checks that the cases of all mutants pass without a mutant, in each configuration of the map.
+/// Checks that the cases of all mutants pass against the correct endpoint, in each configuration of
+/// the map.
 pub(crate) fn without(map: &Map) -> Result<(), String> {
     let mut done = Vec::new();
     let mut wrong = Vec::new();

@@ -27,7 +27,7 @@ fn add_bit_by_bit(original: u64, add: u64, mask: u64) -> u64 {
     result
 }
 
-/// CmpSwap, bit by bit.
+/// CmpSwap as RFC 7306 section 5.1.2 defines it, bit by bit.
 fn swap_bit_by_bit(original: u64, [compare, compare_mask, swap, swap_mask]: [u64; 4]) -> u64 {
     let bit = |word: u64, bit: u32| word >> bit & 1;
     let equal =
@@ -130,7 +130,7 @@ fn a_fetch_add_sends_compare_data_of_zeros_and_a_compare_mask_of_ones() {
     let bytes = AtomicRequestHeader::new(1, STag(2), TaggedOffset(3), op).emit();
     assert_eq!(bytes[36..44], [0; 8]);
     assert_eq!(bytes[44..52], [0xFF; 8]); // 7306-5.2.1-i04
-    // The receiver ignores both.
+    // The receiver ignores Compare Data and Compare Mask.
     let mut other = bytes;
     other[36..52].fill(0x55);
     assert_eq!(AtomicRequestHeader::parse(&other).unwrap().op(), Some(op));

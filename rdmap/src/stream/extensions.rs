@@ -54,8 +54,8 @@ impl AtomicJob {
 
 /// Sending Immediate Data, Atomic Requests and Atomic Responses.
 impl Stream {
-    /// Begins Immediate Data: 8 bytes that take one receive of the peer, in order with the Sends.
-    /// The message has one segment, and the caller adds no payload to it.
+    /// Begins Immediate Data: 8 bytes that consume one receive of the peer, in order with the
+    /// Sends. The message has one segment, and the caller adds no payload to it.
     #[must_use]
     pub fn begin_immediate(&mut self, data: [u8; 8], solicited: bool) -> OutMessage {
         if !self.state.sends() {
@@ -75,8 +75,8 @@ impl Stream {
     /// outstanding until an [`Inbound::AtomicResponse`] arrives.
     ///
     /// # Errors
-    /// [`OrdExhausted`] if ORD Reads and Atomic Operations are outstanding. Nothing changes on
-    /// error.
+    /// [`OrdExhausted`] if the number of outstanding Reads and Atomic Operations has reached the
+    /// ORD. Nothing changes on error.
     pub fn begin_atomic(
         &mut self,
         stag: STag,
@@ -131,8 +131,8 @@ impl Stream {
         header: &UntaggedHeader,
         body: &Body<'_>,
     ) -> Result<Inbound<M::Target>, StreamError> {
-        // 7306-6.3-02: Immediate Data needs a receive, whose length does not matter because nothing
-        // is placed there.
+        // 7306-6.3-02: Immediate Data needs a receive. The length of the receive does not matter,
+        // because nothing is placed there.
         let buffer = memory.receive_buffer().map(|_| u32::MAX);
         self.sends.accept(header, body.len, buffer).map_err(ddp)?;
         if let Some(first) = self.send_opcode {

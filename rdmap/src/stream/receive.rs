@@ -51,9 +51,9 @@ impl Stream {
     /// placed.
     ///
     /// # Errors
-    /// The first check that fails. It ends the stream, and every later call returns it again
-    /// (5041-7.1-18). After a Terminate Message or a close it is [`StreamError::Ended`]. A `head`
-    /// that is too short gives [`StreamError::LocalCatastrophic`].
+    /// The error of the first check that fails. This error ends the stream, and every later call
+    /// returns it again (5041-7.1-18). After a Terminate Message or a close, the error is
+    /// [`StreamError::Ended`]. A `head` that is too short gives [`StreamError::LocalCatastrophic`].
     pub fn receive<M: Memory>(
         &mut self,
         memory: &M,
@@ -72,14 +72,14 @@ impl Stream {
         inbound
     }
 
-    /// Reads a ULPDU of `len` bytes that starts with `head`. Returns `None` unless it is a segment
-    /// of a Write that may be received now, with payload and no reserved bit set. The stream does
-    /// not change.
+    /// Reads a ULPDU of `len` bytes that starts with `head`. Returns the segment if it belongs to a
+    /// Write that may be received now, has payload and has no reserved bit set. The stream does not
+    /// change.
     ///
     /// If the memory allows the Write, the caller places the payload and calls
-    /// [`write_received`](Self::write_received). The effect is that of [`receive`](Self::receive),
-    /// in less time. Pass every other ULPDU to `receive`: those for which this returns `None`, and
-    /// Writes that the memory refuses.
+    /// [`write_received`](Self::write_received). The effect is the same as that of
+    /// [`receive`](Self::receive), but takes less time. Pass every other ULPDU to `receive`: those
+    /// for which this returns `None`, and Writes that the memory refuses.
     #[inline]
     #[must_use]
     pub fn write_segment(&self, head: &[u8; TAGGED_HEADER], len: usize) -> Option<WriteSegment> {
@@ -104,13 +104,13 @@ impl Stream {
         self.write_begun = !segment.last;
     }
 
-    /// Returns true if the ULPDU that starts with `head` is the first of a message that takes a
-    /// receive off the queue. The stream does not change, so a caller without a receive may hold
-    /// the ULPDU back until one is posted. Returns false for a ULPDU that
-    /// [`receive`](Self::receive) refuses before it looks for a receive.
+    /// Returns true if the ULPDU that starts with `head` is the first segment of a message that
+    /// consumes a receive. The stream does not change, so a caller without a receive may hold the
+    /// ULPDU back until one is posted. Returns false for a ULPDU that [`receive`](Self::receive)
+    /// refuses before it looks for a receive.
     #[must_use]
     pub fn takes_receive(&self, head: &[u8]) -> bool {
-        // A tagged segment, which most are, never takes a receive.
+        // A tagged segment never consumes a receive, and most segments are tagged.
         let tagged = head.first().is_some_and(|control| control & 0x80 != 0);
         if tagged || !self.state.receives() || self.send_opcode.is_some() {
             return false;
@@ -304,7 +304,8 @@ impl Stream {
         body: &Body<'_>,
         header_len: usize,
     ) -> Result<(), StreamError> {
-        // 5040-5.2.2-02, 7306-5.2.2-01: queue 1 has IRD buffers, each of the size of a header.
+        // 5040-5.2.2-02, 7306-5.2.2-01: queue 1 has as many buffers as the IRD, each of the size of
+        // a header.
         let free = self.requests_unanswered() < usize::from(self.config.ird);
         let free = mutate!(free, IrdNotEnforced => true);
         let buffer = free.then_some(header_len as u32);

@@ -15,18 +15,19 @@ pub struct SendSegment {
 }
 
 impl Stream {
-    /// Reads a ULPDU of `len` bytes that starts with `head`. Returns `None` unless it is the only
-    /// segment of the next Send and may be received now. It must have payload, no STag to
+    /// Reads a ULPDU of `len` bytes that starts with `head`. Returns the segment if it is the only
+    /// one of the next Send and may be received now. The segment must have payload, no STag to
     /// invalidate and no reserved bit set. The stream does not change.
     ///
-    /// If the receive at the head of the queue has room for the payload, the caller places it there
-    /// and calls [`send_received`](Self::send_received). The effect is that of
-    /// [`receive`](Self::receive), in less time. Pass every other ULPDU to `receive`: those for
-    /// which this returns `None`, and Sends for which no receive is long enough.
+    /// If the receive at the head of the queue has room for the payload, the caller places the
+    /// payload there and calls [`send_received`](Self::send_received). The effect is the same as
+    /// that of [`receive`](Self::receive), but takes less time. Pass every other ULPDU to
+    /// `receive`: those for which this returns `None`, and Sends for which the receive is too
+    /// short.
     #[inline]
     #[must_use]
     pub fn send_segment(&self, head: &[u8; UNTAGGED_HEADER], len: usize) -> Option<SendSegment> {
-        /// L is set, T is not, and DV is 1.
+        /// The L bit is set, the T bit is not, and DV is 1.
         const WHOLE: u8 = 0x40 | DDP_VERSION;
         const SEND: u8 = RDMAP_VERSION << 6 | Opcode::Send as u8;
         const SOLICITED: u8 = RDMAP_VERSION << 6 | Opcode::SendSolicited as u8;

@@ -162,7 +162,7 @@ fn single(message: OutMessage) -> Vec<u8> {
     all.remove(0)
 }
 
-/// Passes a ULPDU to the stream as the caller of MPA would: the first bytes, and the length.
+/// Passes a ULPDU to the stream as a caller on top of MPA does: its first bytes and its length.
 pub(super) fn receive(
     stream: &mut Stream,
     memory: &ModelMemory,
@@ -191,7 +191,7 @@ pub(super) fn receive(
 
 /// Compares the fast path for a Send with `receive`. If the fast path takes a segment, `receive`
 /// must accept it too, or refuse it only because of the receive. The fast path must take every
-/// single-segment Send that has payload and no reserved bit set. `between`: no Send was in
+/// single-segment Send that has payload and no reserved bit set. `between`: true if no Send was in
 /// progress.
 fn same_send(
     memory: &ModelMemory,

@@ -12,7 +12,7 @@ pub(super) struct Departure {
     pub(super) means: &'static str,
     /// How the RFCs treat this error.
     pub(super) rfc: &'static str,
-    /// Code that the RFCs assign to this error, if it is another one.
+    /// Code that the RFCs assign to this error, if it differs from siw's code.
     pub(super) code: Option<TerminateCode>,
     /// True if the headers in the message are those of the refused segment.
     pub(super) headers_fit: bool,

@@ -49,8 +49,8 @@ fn messages() -> impl Strategy<Value = Terminate> {
         })
 }
 
-/// Reads a message without a profile. Marks it as read in RFC 5040's layout even if it might come
-/// from siw, which other tests cover.
+/// Reads a message without a profile. Marks it as read in RFC 5040's layout even if siw might have
+/// sent it. Other tests cover siw's layout.
 fn rfc(bytes: &[u8]) -> Option<Terminate> {
     let message = Terminate::parse(bytes)?;
     assert_ne!(message.reading, Reading::Siw);

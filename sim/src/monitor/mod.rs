@@ -30,8 +30,8 @@ struct Startup {
 }
 
 impl Startup {
-    /// Parses a startup frame at the start of `bytes`. Returns it with its length, or `None` if it
-    /// is incomplete.
+    /// Parses a startup frame at the start of `bytes`. Returns the frame with its length, or `None`
+    /// if it is incomplete.
     fn read(bytes: &[u8], key: &[u8]) -> Result<Option<(Self, usize)>, String> {
         if bytes.len() < STARTUP {
             return Ok(None);
@@ -89,7 +89,8 @@ struct Side {
 #[derive(Default)]
 struct Pair {
     sides: [Side; 2],
-    /// True if no longer parsed, because the connection was rejected or a violation was found.
+    /// True if the connection is no longer parsed, because it was rejected or a violation was
+    /// found.
     over: bool,
 }
 
@@ -178,8 +179,8 @@ impl Monitor {
         len: usize,
     ) -> Option<Damaged> {
         let (pair, side) = self.pair(flow)?;
-        // The keep-alive of many TCP stacks has one byte before the first of the stream. The
-        // receiver ignores it.
+        // The keep-alive packet of many TCP stacks carries one byte that precedes the stream. The
+        // receiver ignores this byte.
         let end = number.wrapping_add(u32::try_from(len).ok()?);
         if end.wrapping_sub(pair.sides[side].first?).cast_signed() <= 0 {
             return None;

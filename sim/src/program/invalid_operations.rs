@@ -1,4 +1,5 @@
-//! Operations that end a connection: invalid ones, and ones that a program may do at any time.
+//! Operations that end a connection: invalid operations, and operations that a program may do at
+//! any time.
 
 use super::RECEIVES;
 use crate::end::both;
@@ -6,7 +7,8 @@ use crate::scenario::InvalidOperation;
 use crate::world::{EndCause, World};
 
 impl World {
-    /// Performs such an operation at one end, and records the cause of the end.
+    /// Performs one of these operations at one end, and records it as a cause for which the
+    /// connection may end.
     pub(crate) fn invalid_operation(
         &mut self,
         connection: usize,

@@ -8,7 +8,7 @@ use crate::lent_region::{Ask, Kind, LentRegion, Stage};
 use crate::memory;
 use crate::world::World;
 
-/// Maximum length of a loaned part.
+/// Maximum length of a loaned part, in bytes.
 const LONGEST: usize = 20_000;
 
 impl World {
@@ -134,8 +134,9 @@ impl World {
         Ok(())
     }
 
-    /// Registers memory of this side for one request. Its Read invalidates the memory, which is the
-    /// sink. After a Send or Write from the memory, an invalidation follows.
+    /// Registers memory of this side for one request, and posts the request. A Read uses this
+    /// memory as its sink and also invalidates it. After a Send or Write from this memory, a
+    /// further request invalidates it.
     pub(crate) fn post_once(
         &mut self,
         connection: usize,

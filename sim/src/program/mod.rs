@@ -17,7 +17,7 @@ use crate::wrong::Wrong;
 const QUEUE: usize = 32;
 /// Number of receives that a program keeps posted.
 const RECEIVES: usize = 8;
-/// Maximum payload of an inline request.
+/// Maximum payload of an inline request, in bytes.
 const INLINE: usize = 256;
 
 impl World {
@@ -122,8 +122,8 @@ impl World {
             let Some(receives) = &mut memory.receives else {
                 return Ok(());
             };
-            // On a connection that receives nothing more, each new receive would be flushed at
-            // once, without end.
+            // If the connection receives nothing more, each new receive would be flushed at once,
+            // and the program would post receives endlessly.
             let over = matches!(qp.state(), QpState::Terminate | QpState::Error)
                 || matches!(qp.end_reason(), Some(EndReason::PeerDisconnect));
             if me.receives.len() >= RECEIVES || over {
@@ -296,8 +296,8 @@ impl World {
         if is_message {
             peer.expected.pop_back();
         }
-        // Its effect stays possible in the model, which makes the model less strict than it could
-        // be.
+        // The effect of the refused request stays possible in the model. This makes the model less
+        // strict than it could be.
         if lethal {
             return Ok(false);
         }

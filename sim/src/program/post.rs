@@ -17,7 +17,7 @@ pub(crate) enum Back {
 }
 
 impl World {
-    /// Posts a Send. `back` is the loan that it returns, and whether it has a fence.
+    /// Posts a Send. `back` is the loan that the Send returns, and whether the Send has a fence.
     pub(crate) fn post_send(
         &mut self,
         connection: usize,
@@ -207,7 +207,7 @@ impl World {
         Ok(posted)
     }
 
-    /// Posts a Read, and a fenced Send or Write of the bytes that it returns.
+    /// Posts a Read, and a fenced Send or Write of the bytes that the Read returns.
     pub(crate) fn post_fenced(
         &mut self,
         connection: usize,

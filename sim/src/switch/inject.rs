@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     /// A retransmission of a lost segment must not count as new. A change in it would move its
-    /// bytes, but not the later ones that the receiver already has.
+    /// bytes, but not the later bytes that the receiver already has.
     #[test]
     fn what_is_sent_again_after_a_loss_is_not_new() {
         let mut newest = u32::MAX;

@@ -21,7 +21,7 @@ use crate::monitor::{Damaged, Monitor};
 pub(crate) struct Faults {
     pub(crate) loss: f64,
     pub(crate) duplicate: f64,
-    /// The packet is delayed, so that later ones arrive first.
+    /// The packet is delayed, so that later packets arrive first.
     pub(crate) reorder: f64,
     /// The packet is damaged, and its length or TCP checksum is wrong.
     pub(crate) corrupt: f64,
@@ -57,7 +57,7 @@ impl Faults {
     }
 }
 
-/// Number of packets for each fault.
+/// Number of packets affected by each fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) sent: u64,
@@ -94,7 +94,7 @@ struct State {
     cables: Vec<Cable>,
     counts: Counts,
     mtu: usize,
-    /// Senders of too large packets that ICMP has not informed yet.
+    /// Senders of packets that exceeded the MTU. ICMP has not informed these senders yet.
     too_large: Vec<usize>,
     /// Hash of all delivered packets.
     digest: u64,
@@ -118,7 +118,7 @@ pub(crate) struct Switch {
     state: Arc<Mutex<State>>,
 }
 
-/// End of a host's cable at the host.
+/// The host's end of its cable.
 pub(crate) struct Port {
     switch: Switch,
     host: usize,

@@ -17,7 +17,7 @@ use crate::scenario::ConnectionPlan;
 const REJECTED: u8 = 24;
 
 impl World {
-    /// Sets up an end with new memory. Its QP is new, or `used` in an earlier round.
+    /// Sets up an end with new memory. The QP is new, or is `used` from an earlier round.
     pub(crate) fn end(
         &mut self,
         plan: ConnectionPlan,

@@ -6,14 +6,14 @@ use uwarp_verbs::{EndReason, RejectOptions, StartupError};
 use super::World;
 use crate::monitor::Damaged;
 
-/// Incident because of which a connection may end.
+/// Incident that may end a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum EndCause {
-    /// One of its hosts has vanished.
+    /// One of the connection's hosts has vanished.
     Death,
-    /// The CQ at one of its ends is not polled.
+    /// The CQ at one end of the connection is not polled.
     Overflow,
-    /// Unexpected messages have taken receives that it needs.
+    /// Unexpected messages have consumed receives that the connection needs.
     ReceivesTaken,
     /// One end has more Reads in flight than the other end accepts.
     Greedy,
@@ -40,7 +40,7 @@ const LOCAL: [u8; 3] = [0, 0, 0];
 
 impl EndCause {
     /// Returns the codes that a Terminate Message may carry after this cause.
-    /// [`Wrong::codes`](crate::wrong::Wrong::codes) has those of a refusal.
+    /// [`Wrong::codes`](crate::wrong::Wrong::codes) has the codes of a refusal.
     pub(crate) fn codes(self) -> &'static [[u8; 3]] {
         match self {
             EndCause::Overflow => &[LOCAL],
@@ -121,8 +121,8 @@ impl World {
         }
     }
 
-    /// Records that unexpected messages took receives of this end. With an SRQ this is a cause for
-    /// all connections of the host, now and later.
+    /// Records that unexpected messages consumed receives of this end. With an SRQ this is a cause
+    /// for all connections of the host, now and later.
     pub(crate) fn record_taken_receives(&mut self, connection: usize, end: usize) {
         let host = self.connections[connection].plan.hosts[end];
         if self.plans[host].srq {
@@ -197,7 +197,7 @@ pub(crate) fn refusal(number: usize, round: u32) -> RejectOptions {
         .ord_needed(draw.bool().then_some(20))
 }
 
-/// Parses the connection and the round from private data. Returns `None` if it was damaged.
+/// Parses the connection and the round from private data. Returns `None` if the data was damaged.
 pub(crate) fn parse_name(said: &[u8]) -> Option<(usize, u32)> {
     let &[number, round, ..] = said else {
         return None;

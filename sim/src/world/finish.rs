@@ -10,8 +10,8 @@ use super::{Event, PATIENCE, Stage, World};
 use crate::end::{End, both};
 
 impl World {
-    /// Closes a connection whose programs are done, and finishes one whose ends are both over.
-    /// Returns true if it did either.
+    /// Closes a connection whose programs are done, or finishes a connection whose ends are both
+    /// over. Returns true if the connection was closed or finished.
     pub(crate) fn check_end(&mut self, number: usize) -> Result<bool, String> {
         let connection = &mut self.connections[number];
         if connection.stage == Stage::Over {
@@ -50,8 +50,8 @@ impl World {
     }
 
     /// Handles a connection that is not over after `PATIENCE`. If a host does not poll its CQ, ends
-    /// the connection and waits once more. Otherwise, and the second time (`again`), this is an
-    /// error.
+    /// the connection and waits once more. Otherwise, or if this is the second time (`again`),
+    /// returns an error.
     pub(crate) fn patience_over(
         &mut self,
         number: usize,
@@ -73,8 +73,8 @@ impl World {
             )
         });
         let stage = connection.stage;
-        // An unpolled CQ is no excuse once the connection has begun to end (`ending`): its own
-        // timeouts should have ended it.
+        // An unpolled CQ does not excuse a connection that has begun to end (`ending`), because the
+        // connection's own timeouts should have ended it.
         let polled =
             |end: &End| (self.hosts[end.host].as_ref()).is_some_and(|host| !host.plan.overflow);
         let polled = connection.ends.iter().all(polled);
@@ -109,7 +109,7 @@ impl World {
         let hosts = self.connections[number].plan.hosts;
         for end in &self.connections[number].ends {
             if let Some(qp) = end.qp.as_ref().filter(|qp| qp.state() == QpState::Idle) {
-                // It was never connected, so its receives are not flushed yet.
+                // This QP was never connected, so its receives are not flushed yet.
                 let _ = qp.modify(&QpModify::new().state(QpState::Error));
                 let _ = qp.reset();
             }

@@ -30,9 +30,10 @@ pub(crate) const RECEIVE: u64 = 1 << 63;
 /// Virtual time after which a connection must be over. It is long enough for everything to
 /// complete.
 const PATIENCE: Duration = Duration::from_secs(7200);
-/// Number of retries of an invalid operation whose connection is not open yet. Each waits longer.
+/// Number of retries of an invalid operation whose connection is not open yet. Each retry waits
+/// longer.
 const INVALID_OPERATION_TRIES: u32 = 12;
-/// Maximum number of rounds of progress without time passing. If there are more, a device spins.
+/// Maximum number of rounds of progress while no time passes. More rounds mean that a device spins.
 const SPIN: usize = 200_000;
 
 /// Options of a run, besides its seed.
@@ -103,7 +104,7 @@ pub(crate) struct Connection {
     ending: Option<Duration>,
     pub(crate) stage: Stage,
     accepted: bool,
-    /// True if the responder's program rejects it in this round.
+    /// True if the responder's program rejects the connection in this round.
     rejects: bool,
     id: Option<CmId>,
 }
@@ -137,7 +138,7 @@ pub(crate) struct World {
     crc: bool,
     /// True if nothing in this run may end a connection.
     pub(crate) harmless: bool,
-    /// Hosts whose shared receives were taken by unexpected messages.
+    /// Hosts whose shared receives were consumed by unexpected messages.
     receives_taken: BTreeSet<usize>,
     tally: Tally,
     /// True if nothing is lost or late, and no host makes another one wait.

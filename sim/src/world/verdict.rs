@@ -1,4 +1,4 @@
-//! Checks of the reasons for which connections ended against the causes that the run recorded.
+//! Compares the reasons for which connections ended with the causes that the run recorded.
 
 use std::time::Duration;
 
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// Returns the counts, and adds those of the whole run.
+    /// Returns the counts of the connections, together with counts that concern the whole run.
     pub(crate) fn tally(&self) -> Tally {
         let mut tally = self.tally.clone();
         tally.add("runs");
@@ -181,11 +181,11 @@ impl World {
     }
 }
 
-/// Groups of connections in a tally. No cause was recorded for this one.
+/// Group of connections in a tally: no cause was recorded.
 const CLEAN: &str = "connections without a cause to end";
-/// A cause was recorded, but both ends were graceful.
+/// Group of connections in a tally: a cause was recorded, but both ends were graceful.
 const SPARED: &str = "connections with a cause to end, and an orderly end";
-/// A cause was recorded, and an end was not graceful.
+/// Group of connections in a tally: a cause was recorded, and an end was not graceful.
 const ENDED: &str = "connections ended by a cause";
 
 /// Returns the name of a reason in a tally.

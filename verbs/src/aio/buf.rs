@@ -25,10 +25,10 @@ pub struct BufferPool {
 
 /// An owned buffer of registered memory (an `ibv_sge` together with its memory).
 ///
-/// The capacity is that of the pool. The length counts the bytes that a Send or Write takes, or
-/// that a receive or Read placed. The buffer dereferences to those bytes. An operation takes the
-/// buffer by value and returns it when no transfer can touch it any more, so no code can access
-/// memory in flight. Dropping the buffer returns it to its pool.
+/// The capacity is that of the pool. The length is the number of bytes to send or write, or the
+/// number of bytes that a receive or Read placed. The buffer dereferences to those bytes. An
+/// operation takes the buffer by value and returns it when no transfer can touch it any more, so no
+/// code can access memory in flight. Dropping the buffer returns it to its pool.
 ///
 /// A new pool contains zeros. Later, a buffer from the pool still holds the bytes of its previous
 /// use.
@@ -121,7 +121,7 @@ impl RegisteredBuf {
         len
     }
 
-    /// Returns true if the pool has no other free buffer left.
+    /// Returns true if the pool has no free buffer besides this one.
     pub(super) fn is_last(&self) -> bool {
         self.piece.is_last()
     }
@@ -146,8 +146,8 @@ impl InFlightBuf {
         self.memory.sge(self.region.lkey(), 0, len)
     }
 
-    /// Converts it back into a buffer. `brought` is the number of bytes placed, if the transfer
-    /// placed any; otherwise the length stays as it was.
+    /// Converts this back into an owned buffer. `brought` is the number of bytes placed, if the
+    /// transfer placed any; otherwise the length stays as it was.
     ///
     /// # Safety
     /// No transfer uses the memory any more: the work request that named it has completed or was

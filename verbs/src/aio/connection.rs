@@ -52,8 +52,8 @@ pub struct Received {
     pub invalidated: Option<u32>,
     /// True if the peer requested a solicited event.
     pub solicited: bool,
-    /// The 8 bytes of an Immediate Data message (RFC 7306 section 6), which leaves the buffer
-    /// empty.
+    /// The 8 bytes of an Immediate Data message (RFC 7306 section 6). Such a message leaves the
+    /// buffer empty.
     pub immediate: Option<[u8; 8]>,
 }
 
@@ -159,8 +159,8 @@ impl Connection {
 
     /// Sends the content of `buf` as one message (RFC 5040 section 5.3).
     ///
-    /// Waits for a place in the send queue, and then until the network has taken the bytes.
-    /// Completion does not mean that the peer has received them.
+    /// Waits for a place in the send queue, and then until TCP has accepted the bytes. Completion
+    /// does not mean that the peer has received them.
     ///
     /// # Errors
     /// See [`Error`]. The buffer is always returned.
@@ -184,8 +184,8 @@ impl Connection {
 
     /// Sends a short message that is copied when it is posted (RFC 5040 section 5.3).
     ///
-    /// It needs no registered buffer. The limit is `max_inline_data` bytes of the connection's
-    /// [`QpCaps`].
+    /// The message needs no registered buffer. Its maximum length is `max_inline_data` bytes of the
+    /// connection's [`QpCaps`].
     ///
     /// # Errors
     /// See [`Error`].
@@ -345,7 +345,7 @@ impl Connection {
     ///
     /// # Errors
     /// See [`Error`]. A buffer is always returned. After the connection has ended, each call still
-    /// returns one buffer: its own, or one posted earlier.
+    /// returns one buffer: `buf`, or one posted earlier.
     pub async fn recv(&self, buf: RegisteredBuf) -> (Result<Received, Error>, RegisteredBuf) {
         let waiting = match self.post_recv(buf) {
             Ok(()) => None,
@@ -432,8 +432,8 @@ impl Connection {
 
     /// Waits until the connection has ended, and returns the reason (RFC 5040 section 6.2).
     ///
-    /// If this end was never connected, it returns [`EndReason::LocalDisconnect`] at once. The same
-    /// holds for every connection in the child of a fork.
+    /// If this end was never connected, this returns [`EndReason::LocalDisconnect`] at once. The
+    /// same holds for every connection in the child of a fork.
     pub async fn closed(&self) -> EndReason {
         poll_fn(|cx| {
             if self.qp.is_inherited() {

@@ -23,8 +23,8 @@ pub struct Masked {
 
 /// Atomic operations (RFC 7306 section 5).
 ///
-/// Each operates on the first 8 bytes of `remote`: a word in the byte order of the peer's host, at
-/// an address that is a multiple of 8. The result is the previous value of the word. See
+/// Each operation acts on the first 8 bytes of `remote`: a word in the byte order of the peer's
+/// host, at an address that is a multiple of 8. The result is the previous value of the word. See
 /// [`SendWr::fetch_add`].
 impl Connection {
     /// Adds `add` to the word (RFC 7306 section 5.1.1). A carry out of bit 63 is lost.
@@ -102,7 +102,7 @@ impl Connection {
         }
         let count = self.qp.inner().ctx.caps.max_send_wr.max(1);
         let made = self.domain.pool(count as usize, WORD)?;
-        // If two tasks get here at once, the pool of one is dropped.
+        // If two tasks get here at once, the pool of one task is dropped.
         Ok(self.cells.get_or_init(|| made))
     }
 }

@@ -27,7 +27,7 @@ impl Connection {
     /// Sets the fence flag (`IBV_SEND_FENCE`): [`SendWr::fence`].
     ///
     /// The operation starts after all earlier Reads and atomic operations of the connection have
-    /// completed. A task that awaits those first needs no fence.
+    /// completed. A task that first awaits those operations needs no fence.
     #[must_use]
     pub fn fence(&self) -> Flagged<'_> {
         self.plain().fence()
@@ -61,7 +61,8 @@ impl Flagged<'_> {
 
     /// Adds a solicited event (`IBV_SEND_SOLICITED`): [`Connection::solicited`].
     ///
-    /// Operations that complete nothing at the peer ignore it, as [`SendWr::solicited`] does.
+    /// Operations that complete nothing at the peer ignore this flag, as [`SendWr::solicited`]
+    /// does.
     #[must_use]
     pub fn solicited(mut self) -> Self {
         self.solicited = true;

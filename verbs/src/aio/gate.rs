@@ -16,7 +16,7 @@ use std::task::Waker;
 /// ```
 ///
 /// A granted unit is reserved for its waiter. A waiter that leaves without taking its unit passes
-/// it on, so no unit is lost when a woken task is dropped.
+/// the unit on, so no unit is lost when a woken task is dropped.
 #[derive(Default)]
 pub(super) struct Gate {
     /// Number of units that are not granted to a waiter.
@@ -91,8 +91,8 @@ impl Gate {
         false
     }
 
-    /// Removes a waiter, which passes on a unit it was granted. Returns a waker to call and a waker
-    /// to drop, both after the caller has released its lock.
+    /// Removes a waiter. If it was granted a unit, passes the unit to the next waiter. Returns a
+    /// waker to call and a waker to drop, both after the caller has released its lock.
     #[must_use]
     pub(super) fn leave(&mut self, ticket: Ticket) -> [Option<Waker>; 2] {
         let Some(at) = self.place(ticket) else {

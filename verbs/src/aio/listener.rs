@@ -62,7 +62,7 @@ impl Listener {
 
     /// The listener of the synchronous API, which also reports failed startups.
     ///
-    /// Both share one queue: a request goes either to that API or to this one.
+    /// The two APIs share one queue: a request goes either to that listener or to this one.
     #[must_use]
     pub fn inner(&self) -> &cm::Listener {
         &self.inner

@@ -22,8 +22,8 @@ impl Domain {
     /// Allocates memory for fast registration (`ib_alloc_mr` in the kernel); nothing is registered
     /// yet.
     ///
-    /// [`Connection::register`] exposes parts of it to the peer. Like all memory that peers access
-    /// on their own, it only copies bytes in and out.
+    /// [`Connection::register`] exposes parts of the memory to the peer. Like all memory that peers
+    /// access on their own, the region only copies bytes in and out.
     ///
     /// # Errors
     /// See [`Pd::alloc_fast_region`](crate::Pd::alloc_fast_region).
@@ -34,8 +34,8 @@ impl Domain {
 
 /// Operations that grant and revoke the peer's access to memory.
 ///
-/// Each takes a place in the send queue, and executes in order with the messages there. An
-/// operation that completes with an error ends the connection.
+/// Each operation takes a place in the send queue, and executes in order with the messages there.
+/// An operation that completes with an error ends the connection.
 impl Connection {
     /// Binds a window of any kind under its next STag (`ibv_bind_mw`, `IBV_WR_BIND_MW`).
     ///

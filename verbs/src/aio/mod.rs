@@ -1,7 +1,7 @@
 //! The async API: operations are futures that any runtime can drive.
 //!
 //! The module has no runtime and starts no thread of its own. The thread that finds a completion
-//! wakes the waiting task, after it has released every lock. Often that is the posting thread: a
+//! wakes the waiting task, after it has released every lock. Often this is the posting thread: a
 //! Send mostly completes before its post returns, so its future is ready at the first poll.
 //! Otherwise it is the device's background thread, which sleeps in `epoll_wait`. A message
 //! therefore takes at most two thread switches: from the socket to the background thread, and from
@@ -9,8 +9,8 @@
 //!
 //! # Buffers
 //! An operation takes a [`RegisteredBuf`] by value and returns it with the result. Safe code cannot
-//! touch memory in flight, because it does not own the buffer meanwhile. The buffer dereferences to
-//! its bytes. This is sound for two reasons:
+//! touch memory in flight, because it does not own the buffer during the operation. The buffer
+//! dereferences to its bytes. This is sound for two reasons:
 //! * Its region grants no remote right and accepts no windows. A peer writes to it only through the
 //!   operation that took the buffer.
 //! * Its protection domain belongs to a [`Domain`] and is never handed out. No work request of the
@@ -18,9 +18,9 @@
 //!
 //! Memory that peers may read or write on their own is a [`MemoryRegion`] from
 //! [`Domain::register`], or a [`FastRegion`](crate::FastRegion) from [`Domain::alloc_fast_region`].
-//! Both only copy bytes in and out. A memory window exposes part of a region to the peer for a
-//! limited time ([`Connection::bind_window`]). A fast registration does the same for part of a fast
-//! region ([`Connection::register`]).
+//! Both give access only by copying bytes in and out. A memory window exposes part of a region to
+//! the peer for a limited time ([`Connection::bind_window`]). A fast registration does the same for
+//! part of a fast region ([`Connection::register`]).
 //!
 //! # Dropped futures
 //! Dropping a future is safe at every point:
@@ -171,7 +171,8 @@ impl Domain {
     /// right.
     ///
     /// # Errors
-    /// [`PoolError::Memory`] if the allocation fails, [`PoolError::Register`] as [`Pd::register`].
+    /// [`PoolError::Memory`] if the allocation fails, [`PoolError::Register`] for the errors of
+    /// [`Pd::register`].
     pub fn pool(&self, count: usize, size: usize) -> Result<BufferPool, PoolError> {
         BufferPool::new(count, size, |buffer| {
             self.pd.register_shared(buffer, Access::LOCAL_WRITE)

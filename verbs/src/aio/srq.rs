@@ -108,7 +108,8 @@ impl Srq {
         let capacity = buf.capacity();
         let in_flight = buf.start_transfer();
         let sink: [Sge; 1] = [in_flight.room(capacity)];
-        // Stored before the post, because a message may take it before the post returns.
+        // Stored before the post, because a message may consume the receive before the post
+        // returns.
         slots.bufs[slot as usize] = Some(in_flight);
         drop(slots);
         let wr = RecvWr::new(SHARED | u64::from(slot), &sink);
@@ -166,7 +167,7 @@ impl Shared {
     }
 
     /// Frees a slot and returns its buffer. The receive must have completed or been refused, or no
-    /// connection may be left that could take it.
+    /// connection may be able to take it any more.
     fn take(&self, slot: u32, brought: Option<u32>) -> Option<RegisteredBuf> {
         let mut slots = self.slots.lock();
         let in_flight = slots.bufs.get_mut(slot as usize)?.take()?;

@@ -15,12 +15,13 @@
 //! ```
 //!
 //! An unsignaled request is complete when a request posted after it completes, because a send queue
-//! completes in order. A post is known to be earlier than another if it returned before the other
-//! began; `begun` and `posted` are timestamps of one counter. If two posts overlap, their order is
-//! unknown, and a request posted after both frees the slot.
+//! completes in order. A post is known to precede another post if it returned before the other
+//! began. `begun` and `posted` are timestamps of one counter. If two posts overlap, their order is
+//! unknown. The slots are then freed by a request that was posted after both.
 //!
 //! The thread that completed the work requests delivers the completions here, after it has released
-//! the lock of the QP. It is the posting thread, or the device's background thread after its turn.
+//! the lock of the QP. This is the posting thread, or the device's background thread after its
+//! turn.
 //!
 //! In the child of a fork nothing completes. Operations that were posted before stay as they are,
 //! and no lock is taken.
@@ -70,7 +71,7 @@ struct Table {
     arrived_shared: VecDeque<Outcome>,
     /// Counts the posts that have begun, and the unsignaled posts that have returned.
     clock: u64,
-    /// Unsignaled requests whose post has returned, in that order.
+    /// Unsignaled requests whose post has returned, in the order of these returns.
     unsignaled: VecDeque<Unsignaled>,
     /// Number of slots in state `Unsignaled`.
     unsignaled_slots: u32,
@@ -181,9 +182,9 @@ impl Ops {
     /// Posts the work request of a slot without waiting for it. Buffer and slot become free when
     /// the request is complete.
     ///
-    /// The second argument of `post` is true if the request has to be signaled. It has to be if the
-    /// caller needs the completion (`needed`), or if half of the queue is unsignaled: places become
-    /// free only when a signaled request completes.
+    /// The second argument of `post` is true if the request has to be signaled. This is the case if
+    /// the caller needs the completion (`needed`), or if half of the queue is unsignaled. Places
+    /// become free only when a signaled request completes.
     ///
     /// # Errors
     /// See [`start`](Self::start).
@@ -300,7 +301,7 @@ impl Ops {
 
 impl Drop for Ops {
     fn drop(&mut self) {
-        // The QP kept a reference to its operations until it was gone, so no transfer is in
+        // The QP kept a reference to its operations until it was destroyed, so no transfer is in
         // progress any more. Return the buffers of unsignaled requests that no later completion
         // freed.
         let table = self.table.get_mut();
@@ -372,7 +373,8 @@ impl Table {
     }
 
     /// Records the completion of a work request. Returns the waker to call and, for an abandoned
-    /// request, the buffer to drop. Adds those of earlier unsignaled requests to `freed`.
+    /// request, the buffer to drop. Adds the wakers and buffers of earlier unsignaled requests to
+    /// `freed`.
     fn complete(&mut self, completion: Completion, freed: &mut Vec<Freed>) -> Freed {
         let slot = u32::try_from(completion.wr_id).unwrap_or(u32::MAX);
         let Some(place) = self.slots.get_mut(slot as usize) else {
@@ -402,7 +404,7 @@ impl Table {
         Some(((completion, buf), next))
     }
 
-    /// Frees a slot whose work request has completed with `completion`. `None` if the request was
+    /// Frees a slot whose work request is complete. `completion` is `None` if the request was
     /// refused, or if an unsignaled request completed without a completion. Returns the buffer of
     /// the slot, and the waker of the task that gets the place in the send queue.
     fn free(
@@ -518,7 +520,8 @@ impl Future for GateFuture<'_> {
         {
             this.ticket = Some(table.gate(this.kind).enter(waker));
         }
-        // Released before `waker` is dropped, because it may hold the previous waker.
+        // The lock is released before `waker` is dropped, because `waker` may be the previous
+        // waker.
         drop(table);
         Poll::Pending
     }

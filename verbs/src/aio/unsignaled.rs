@@ -11,13 +11,13 @@ use crate::qp::wr::SendWr;
 ///
 /// The future of such an operation is ready when the operation is posted; see
 /// [`SendWr::unsignaled`]. Its buffer returns to the pool when a later signaled operation
-/// completes, or, after the connection was dropped, when it has ended. A program therefore posts a
-/// signaled operation after a number of unsignaled ones. An operation that fails ends the
-/// connection, and [`Connection::end_reason`] gives the reason.
+/// completes. After the connection was dropped, the buffer returns when the connection has ended. A
+/// program therefore posts a signaled operation after a number of unsignaled ones. An operation
+/// that fails ends the connection, and [`Connection::end_reason`] gives the reason.
 ///
 /// In two cases the library requests a completion anyway: when unsignaled operations occupy half of
-/// the send queue, and for the last buffer of a pool. Without it, the program could wait forever
-/// for a place or a buffer.
+/// the send queue, and for the last buffer of a pool. Otherwise the program could wait forever for
+/// a place or a buffer.
 ///
 /// ```
 /// # use uwarp_verbs::RemoteBuffer;
@@ -52,8 +52,8 @@ impl<'a> Flagged<'a> {
     }
 }
 
-/// The future of each operation is ready when the operation is posted. An error means that it was
-/// not posted, and returns the buffer.
+/// The future of each operation is ready when the operation is posted. An error means that the
+/// operation was not posted. The error returns the buffer.
 impl Unsignaled<'_> {
     /// [`Connection::send`] without a completion (RFC 5040 section 5.3).
     ///

@@ -52,8 +52,8 @@ impl Refusal {
         }
     }
 
-    /// Creates the refusal of a Read of the peer whose source was withdrawn after `sent` bytes of
-    /// it were sent.
+    /// Creates the refusal of a peer's Read whose source was withdrawn after `sent` bytes of the
+    /// source were sent.
     pub(crate) fn source_gone(header: &ReadRequestHeader, sent: u32) -> Self {
         let left = header.advance(sent);
         let facts = StagFacts::without_region(Named::Withdrawn);

@@ -1,5 +1,5 @@
-//! Causes at the end of a connection that no other source covers, and refusals of connection
-//! management.
+//! Causes of the end of a connection that no other file of this module covers, and refusals of
+//! connection management.
 
 use std::fmt;
 
@@ -29,15 +29,15 @@ pub(crate) enum EndKind {
         /// Bytes that the peer has not acknowledged.
         undelivered: u64,
     },
-    /// TCP makes no progress. `sending`: the peer does not take this side's data. Otherwise it does
-    /// not finish an FPDU that it began.
+    /// TCP makes no progress. If `sending` is true, the peer does not take this side's data.
+    /// Otherwise the peer does not finish an FPDU that it began.
     Stalled {
         sending: bool,
     },
     Rejected {
         /// Length of the private data in the Reply, in bytes.
         private_data_len: u16,
-        /// Reads that the peer needs to have outstanding, if it reports that.
+        /// Number of Reads that the peer needs to have outstanding, if the peer reports it.
         ord_needed: Option<u16>,
     },
     /// The Reply is not acceptable (RFC 6581 sections 9.1 and 9.2).
@@ -46,7 +46,7 @@ pub(crate) enum EndKind {
     PeerLacksRfc7306(Opcode),
     /// The object belongs to the parent process.
     Inherited,
-    /// The program drives the device itself, and the call can only wait.
+    /// The program drives the device itself, so no thread drives it while the call waits.
     WouldWait,
     /// The completion of this work request is lost.
     CqOverflow {

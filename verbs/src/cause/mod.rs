@@ -2,7 +2,7 @@
 //!
 //! Every completion in error, every end of a connection, every event of a device or of connection
 //! management and every Terminate Message maps to one [`Cause`]. Each source has one total
-//! function, so that every error has words; `tests.rs` prints them all.
+//! function, so that every error has a text. `tests.rs` prints all texts.
 //!
 //! | source | file |
 //! |---|---|
@@ -49,8 +49,8 @@ pub(crate) use terminate_report::{Asked, TerminateReport, Work};
 
 /// Cause of a failure: originator, layer, code, and the violated requirement of the RFCs.
 ///
-/// It displays as one sentence with a hint about what to try. It is a plain value of at most 56
-/// bytes, so that a completion can carry one. The verbs have only a status or an `errno`.
+/// Its `Display` form is one sentence with a hint about what to try. It is a plain value of at most
+/// 56 bytes, so that a completion can carry one. The verbs have only a status or an `errno`.
 ///
 /// ```
 /// use uwarp_verbs::{Cause, EndReason, Layer, Who};
@@ -177,7 +177,7 @@ impl Cause {
     }
 
     /// Returns the hint about what to try. `None` if nothing is wrong, or if the sentence contains
-    /// it.
+    /// the hint.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         self.account().hint

@@ -14,7 +14,7 @@ pub enum Who {
     Program,
     /// This library.
     Library,
-    /// The other end, if it is unknown whether its program or its iWARP stack.
+    /// The other end, if it is unknown whether its program or its iWARP stack is the originator.
     Peer,
     /// The program at the other end.
     PeerProgram,

@@ -1,4 +1,4 @@
-//! Causes for rules of DDP, RDMAP or MPA that the peer violated, other than accesses to memory.
+//! Causes for violated rules of DDP, RDMAP or MPA, except refused accesses to memory.
 
 use std::fmt;
 

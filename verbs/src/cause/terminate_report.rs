@@ -15,10 +15,10 @@ use super::parts::{Account, Act, Layer, Who};
 pub(crate) enum Work {
     /// The relation is unknown.
     Unknown,
-    /// The Terminate is about the work request whose completion carries this cause, or would carry
-    /// it if only that request had failed.
+    /// The Terminate is about a work request that was still outstanding.
     This,
-    /// The Terminate is about a work request that was already complete, because TCP had taken it.
+    /// The Terminate is about a work request that was already complete, because TCP had accepted
+    /// it.
     Complete,
 }
 
@@ -34,7 +34,8 @@ pub(crate) struct TerminateReport {
     act: Option<Act>,
     /// STag; for a Send, its number on the connection.
     stag: u32,
-    /// Bytes of the work request, or else of the segment's payload; `None` if neither is known.
+    /// Length in bytes of the work request, or else of the segment's payload; `None` if neither is
+    /// known.
     len: Option<u32>,
     /// Tagged offset; for a Send, the offset in the message.
     to: u64,
@@ -54,7 +55,8 @@ pub(crate) struct Asked {
 }
 
 impl TerminateReport {
-    /// Interprets the message without facts about a work request. `work`: its relation to one.
+    /// Interprets the message without facts about a work request. `work`: relation of the message
+    /// to a work request.
     pub(crate) fn new(terminate: &Terminate, work: Work) -> Self {
         let mut report = TerminateReport {
             code: terminate.reason(),
@@ -106,7 +108,7 @@ impl TerminateReport {
     }
 
     /// Interprets the message for the refused work request. `asked`: facts that this side knows
-    /// about it.
+    /// about the request.
     pub(crate) fn about(terminate: &Terminate, asked: Asked) -> Self {
         let mut report = TerminateReport::new(terminate, Work::This);
         if matches!(asked.act, Act::Write | Act::Read | Act::Atomic) {
@@ -244,8 +246,8 @@ impl TerminateReport {
         }
     }
 
-    /// Returns the hint for an invalid STag. DDP has no code for a missing right, so this may mean
-    /// one.
+    /// Returns the hint for an invalid STag. DDP has no code for a missing right, so the peer may
+    /// report a missing right as an invalid STag.
     const fn invalid_stag_hint(&self) -> &'static str {
         match (self.act, self.meant.layer) {
             (Some(Act::Write), _) => {
@@ -263,7 +265,7 @@ impl TerminateReport {
             (Some(Act::Send | Act::Invalidate), _) => {
                 "compare the STag to be invalidated with the rkey that the peer gave, and invalidate it only once"
             }
-            // The code concerns no message, or one that names no STag.
+            // The code concerns no message, or a message that names no STag.
             (Some(Act::Terminate | Act::Immediate | Act::AtomicResponse) | None, 1) => {
                 "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_WRITE for a Write, because a missing right has the same code"
             }

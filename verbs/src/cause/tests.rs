@@ -46,8 +46,8 @@ fn row(cause: &Cause) -> String {
     )
 }
 
-/// Formats causes as rows under a title. Each must have a hint and state it once, except those that
-/// contain a text of `without_hint`.
+/// Formats causes as rows under a title. Each cause must have a hint and state it once, except
+/// causes that contain a text of `without_hint`.
 fn table<T>(title: &str, causes: impl IntoIterator<Item = T>, without_hint: &[&str]) -> String
 where
     T: Into<Cause>,

@@ -1,4 +1,4 @@
-//! Causes from TCP, its link and MPA startup, in the sentences of their own crates.
+//! Causes from TCP, its link and MPA startup, with the texts of the crates that report them.
 
 use std::fmt;
 
@@ -154,7 +154,7 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
 }
 
 /// Writes the fact of a TCP error. Omits the advice after the last semicolon of the error's own
-/// text, because it is the hint of the cause.
+/// text, because the cause has this advice as its hint.
 pub(super) fn llp_fact(error: &LlpError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let words = error.to_string();
     let fact = match error {

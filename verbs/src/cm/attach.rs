@@ -15,8 +15,8 @@ use crate::setters::setters;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct StreamOptions {
-    /// True if this side may send the first FPDU. The other side has to wait for it (RFC 5044
-    /// section 7.1.2). Exactly one side is the initiator.
+    /// True if this side may send the first FPDU. The other side has to wait for this FPDU (RFC
+    /// 5044 section 7.1.2). Exactly one side is the initiator.
     pub initiator: bool,
     /// True if FPDUs in both directions carry a CRC32C, which is checked.
     pub crc: bool,

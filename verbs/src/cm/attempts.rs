@@ -28,7 +28,7 @@ pub enum ResolveError {
     NoAddress,
 }
 
-/// Returns the addresses in their order. A host name blocks until the system has resolved it.
+/// Returns the addresses in their order. Blocks until the system has resolved a host name.
 pub(crate) fn resolve(to: impl ToSocketAddrs) -> Result<VecDeque<SocketAddr>, ResolveError> {
     let addrs = to.to_socket_addrs().map_err(|error| ResolveError::System {
         error: Arc::new(error),
@@ -61,8 +61,8 @@ impl fmt::Display for Attempt {
 }
 
 /// Attempts of one call to connect to several addresses. The next address is tried only if TCP did
-/// not connect to the previous one. Posted work is kept from one attempt to the next. If this is
-/// dropped between two attempts, the QP ends with the last failure.
+/// not connect to the previous one. Posted work is kept from one attempt to the next. If `Attempts`
+/// is dropped between two attempts, the QP ends with the last failure.
 pub(crate) struct Attempts<'a> {
     qp: &'a Arc<QpInner>,
     options: &'a ConnectOptions,

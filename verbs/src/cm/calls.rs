@@ -21,9 +21,9 @@ impl CmId {
     ///
     /// At most `backlog` requests wait for a decision of the program (0: no limit besides
     /// [`Limits::max_startup`](crate::Limits::max_startup), which always applies). Further requests
-    /// arrive after it has decided; they are neither refused nor rejected. A request without a
-    /// decision within [`Timeouts::decision`](crate::Timeouts::decision) is rejected, even if it
-    /// waits beyond the backlog.
+    /// arrive after the program has decided; they are neither refused nor rejected. A request
+    /// without a decision within [`Timeouts::decision`](crate::Timeouts::decision) is rejected,
+    /// even if it waits beyond the backlog.
     ///
     /// # Errors
     /// [`CmError::WrongState`], or the error of the network or of the settings.
@@ -93,7 +93,7 @@ impl CmId {
     }
 
     /// Connects like [`connect`](Self::connect), on a new id and over a stream that is already
-    /// connected (RFC 5044 section 7.1.2). The peer accepts it with
+    /// connected (RFC 5044 section 7.1.2). The peer accepts the connection with
     /// [`request_over`](Self::request_over). This call has no parameter for bytes already read from
     /// the stream, because the peer sends none before it has the Request. For a stream whose
     /// startup is done, see [`Qp::attach_stream`].
@@ -148,13 +148,13 @@ impl CmId {
     }
 
     /// Accepts the request (`rdma_accept`): sends the Reply and hands the connection to `qp`. Post
-    /// receives before this. `Established` is queued before the Reply is sent. A connection request
-    /// that the initiator makes after the Reply is queued later, even on another channel. An
-    /// initiator of the client-server model has to send first.
+    /// receives before this call. `Established` is queued before the Reply is sent. If the
+    /// initiator requests another connection after the Reply, that request is queued later, even on
+    /// another channel. An initiator of the client-server model has to send first.
     ///
     /// # Errors
-    /// [`CmError::WrongState`], [`CmError::OtherDevice`], or [`CmError::Accept`]. With the latter
-    /// the request is rejected.
+    /// [`CmError::WrongState`], [`CmError::OtherDevice`], or [`CmError::Accept`]. After
+    /// [`CmError::Accept`] the request is rejected.
     pub fn accept(&self, qp: &Qp, options: &AcceptOptions) -> Result<(), CmError> {
         let inner = self.check_device(qp)?;
         let request = {
@@ -175,7 +175,7 @@ impl CmId {
     ///
     /// # Errors
     /// [`CmError::WrongState`], or [`CmError::Accept`] if the private data is too long. In the
-    /// latter case the request is rejected without it.
+    /// latter case the request is rejected without private data.
     pub fn reject(&self, options: &RejectOptions) -> Result<(), CmError> {
         let inner = self.inner();
         let request = self.locked()?.take_request(CmInput::Reject)?;
@@ -220,7 +220,7 @@ impl CmId {
     }
 
     /// Finishes a call that has started a connection: records the local address with the chosen
-    /// port. If the id was destroyed meanwhile, stops the QP's reports to it.
+    /// port. If the id was destroyed meanwhile, stops the QP's reports to the id.
     fn follow<E: Into<CmError>>(&self, qp: &Qp, begun: Result<(), E>) -> Result<(), CmError> {
         begun.map_err(Into::into)?;
         let inner = self.inner();
@@ -229,7 +229,7 @@ impl CmId {
             inner.state.lock().local = Some(addrs.local);
         }
         if inner.state.lock().state == CmState::Destroyed {
-            // Another thread destroyed the id, perhaps before the QP knew it.
+            // Another thread destroyed the id, perhaps before the QP had the id as its observer.
             qp.inner().unobserve(&**inner);
         }
         Ok(())

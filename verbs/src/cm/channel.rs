@@ -43,7 +43,7 @@ pub enum CmWaitError {
 /// * Requests whose MPA Requests have arrived are queued in the order in which their TCP
 ///   connections were accepted.
 /// * `Established` of an accepted connection is queued before its MPA Reply is sent. A request that
-///   the client makes after that Reply comes later, even on another channel.
+///   the client makes after that Reply is queued later, even on another channel.
 /// * If a connection has ended when a newer one arrives, the end is queued before the request of
 ///   the newer one. Exceptions: a polling thread was about to handle the end, or more than 64
 ///   connections had something to report at once.
@@ -161,8 +161,8 @@ impl EventChannel {
         self.inner.waiting.lock().len()
     }
 
-    /// Returns an error unless the channel was created in this process: an id in the child of a
-    /// fork cannot use a channel of the parent.
+    /// Checks that the channel was created in this process. An id in the child of a fork cannot use
+    /// a channel of the parent.
     pub(super) fn check(&self) -> Result<(), Inherited> {
         self.inner.fork_guard.check()
     }
@@ -184,8 +184,8 @@ impl EventChannel {
     }
 
     /// Takes back the events of an id that were not fetched, from the queue and from the
-    /// descriptor's count. The caller drops the result without holding a lock, because that rejects
-    /// the requests among them.
+    /// descriptor's count. The caller drops the result without holding a lock, because dropping a
+    /// request event rejects the request.
     pub(super) fn take_back(&self, owner: &IdInner) -> VecDeque<Waiting> {
         if !self.inner.fork_guard.is_here() {
             return VecDeque::new();

@@ -117,9 +117,8 @@ pub enum ConnectError {
         peer_ird: Option<u16>,
         /// ORD of an enhanced Reply.
         peer_ord: Option<u16>,
-        /// The peer's ORD, if the IRD of this side is too small for it: the number of Reads that
-        /// the peer needs to have outstanding. It is then the reason of the reject (RFC 6581
-        /// section 9.1).
+        /// Number of Reads that the peer needs to have outstanding (its ORD), if the IRD of this
+        /// side is too small for it. The peer then rejected for this reason (RFC 6581 section 9.1).
         ord_needed: Option<u16>,
     },
     /// The QP already has a connection, or had one and was not reset.
@@ -250,8 +249,9 @@ pub(super) fn start(
     let settings = &qp.ctx.settings;
     let enhanced = settings.revision == Revision::Two;
     peer::check_private_data(settings.peer, enhanced, &options.private_data)?;
-    // The Reply may raise the IRD to the limit of the device. Places that exceed the negotiated IRD
-    // are returned then. All places for Reads come from the account (5042-7.2-01).
+    // The Reply may raise the IRD to the limit of the device, so places up to this limit are taken.
+    // After the Reply, places that exceed the negotiated IRD are returned. All places for Reads
+    // come from the account (5042-7.2-01).
     let account = qp.device.accounts.peer(to);
     let places = ReadPlaces::up_to(settings.limits.max_ird, &account, qp.in_pd());
     let max_ird = places.amount();
@@ -311,7 +311,8 @@ pub(crate) fn connect_outcome(
         return Some(Err(ConnectError::new(to, reason.clone())));
     }
     match (&conn.negotiated, &conn.end) {
-        // The connection was established. If the peer has closed it since, the QP reports that.
+        // The connection was established. If the peer has closed it since, the QP reports the
+        // close.
         (Some(negotiated), _) if conn.established => Some(Ok(Connected {
             private_data: negotiated.private_data.clone(),
             ird: negotiated.ird,

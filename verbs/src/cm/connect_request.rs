@@ -132,10 +132,10 @@ pub struct ConnectRequest {
     local: SocketAddr,
     pub(super) deadline: Instant,
     device: Arc<DeviceInner>,
-    /// Place among the undecided connections of a listener, until this is dropped.
+    /// Place among the undecided connections of a listener, until the request is dropped.
     slot: Option<Slot>,
-    /// Charge among the half-open connections of the peer, until TCP is closed or a QP has the
-    /// connection.
+    /// Charge against the peer's limit of half-open connections, until TCP is closed or a QP has
+    /// the connection.
     place: Option<Charge>,
 }
 
@@ -213,7 +213,7 @@ impl ConnectRequest {
     }
 
     /// Accepts the request (`rdma_accept`): sends the Reply and hands the connection to `qp`. Post
-    /// receives before this.
+    /// receives before this call.
     ///
     /// # Errors
     /// See [`AcceptError`]. The request is then rejected, or closed if TCP no longer allows a
@@ -286,7 +286,7 @@ impl ConnectRequest {
     ///
     /// # Errors
     /// [`AcceptError::Options`] or [`AcceptError::PrivateData`] if the private data is too long.
-    /// The request is then rejected without it.
+    /// The request is then rejected without private data.
     pub fn reject(self, private_data: &[u8]) -> Result<(), AcceptError> {
         self.reject_with(&RejectOptions {
             private_data: private_data.to_vec(),
@@ -332,9 +332,9 @@ impl ConnectRequest {
     }
 }
 
-/// Takes the places for the peer's Reads that the Reply may grant: this side's IRD, raised by the
-/// ORD of an enhanced Request. If fewer are left, the Reply grants fewer, and the peer lowers its
-/// ORD.
+/// Takes places for as many of the peer's Reads as the Reply may grant: this side's IRD, or the ORD
+/// of an enhanced Request if that is larger. If fewer places are left, the Reply grants fewer, and
+/// the peer lowers its ORD.
 fn places_for_reads(
     account: &Arc<PeerAccount>,
     qp: &QpInner,

@@ -36,8 +36,9 @@ pub enum CmEventKind {
     /// The peer's TCP refused or closed the connection, or the peer's program rejected it.
     Rejected,
     /// The connection is established. The initiator gets this with the peer's Reply. The responder
-    /// gets it when its own Reply has been handed to TCP, as with Linux siw: requests that it posts
-    /// then wait for the first FPDU of the initiator (RFC 5044 section 7.1.2).
+    /// gets it when its own Reply has been handed to TCP, as with Linux siw. The responder may then
+    /// post requests, but they are not sent before the first FPDU of the initiator (RFC 5044
+    /// section 7.1.2).
     Established,
     /// The connection was ended by either side or has failed. All work was flushed.
     Disconnected,
@@ -128,8 +129,8 @@ impl CmEventData {
     }
 }
 
-/// An event of an id, taken from its channel (`rdma_cm_event`). Dropping it acknowledges it.
-/// Destroying the id waits for that.
+/// An event of an id, taken from its channel (`rdma_cm_event`). Dropping the event acknowledges it.
+/// Destroying the id waits for the acknowledgement.
 ///
 /// Dropping a [`ConnectRequest`](CmEventKind::ConnectRequest) event rejects the request, unless
 /// [`id`](Self::id) was cloned.
@@ -155,7 +156,7 @@ impl CmEvent {
         self.data.kind
     }
 
-    /// Id of the event (`rdma_cm_event.id`); for a request, the new one.
+    /// Id of the event (`rdma_cm_event.id`); for a request, its new id.
     #[must_use]
     pub fn id(&self) -> &CmId {
         self.data.child.as_ref().unwrap_or(&self.owner)

@@ -184,7 +184,7 @@ impl CmId {
         self.locked().map_or(CmState::Destroyed, |id| id.state)
     }
 
-    /// Channel that receives its events (`channel` of `rdma_cm_id`).
+    /// Channel that receives the events of this id (`channel` of `rdma_cm_id`).
     ///
     /// # Errors
     /// [`CmError::Inherited`] in the child of a fork.
@@ -235,15 +235,15 @@ impl CmId {
     }
 
     /// Moves the id to another channel, together with its waiting events. Events that were fetched
-    /// before may be acknowledged afterwards. Unlike `rdma_migrate_id` this does not wait for that;
-    /// [`wait_acknowledged`](Self::wait_acknowledged) does.
+    /// before may be acknowledged afterwards. Unlike `rdma_migrate_id`, this call does not wait for
+    /// these acknowledgements; [`wait_acknowledged`](Self::wait_acknowledged) does.
     ///
     /// # Errors
     /// [`CmError::WrongState`] if the id was destroyed.
     pub fn migrate(&self, to: &EventChannel) -> Result<(), CmError> {
         let inner = self.inner();
         to.check()?;
-        // No event is sent meanwhile, because that takes the lock of the id.
+        // No event is sent while this lock is held, because sending an event takes this lock.
         let mut id = self.locked()?;
         if id.state == CmState::Destroyed {
             return Err(id.wrong("migrate", "an id that was not destroyed").into());

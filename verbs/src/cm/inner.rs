@@ -64,7 +64,8 @@ pub(super) struct IdLocked {
 }
 
 impl IdLocked {
-    /// Changes the state, if the current one allows it: another thread may have destroyed the id.
+    /// Changes the state, if the current state allows the input. Another thread may have destroyed
+    /// the id.
     pub(super) fn advance(&mut self, input: CmInput) {
         if let Ok(next) = self.state.next(input) {
             self.state = next;
@@ -192,7 +193,7 @@ impl IdInner {
         let events = id.channel.take_back(self);
         let qp = std::mem::take(&mut id.qp).upgrade();
         drop(id);
-        // Dropping these takes other locks.
+        // Dropping these objects takes other locks.
         drop(held);
         drop(events);
         self.device.background.forget(self.token);
@@ -217,8 +218,8 @@ impl IdInner {
         }
     }
 
-    /// Waits up to `timeout` until all events are acknowledged. Returns the number of those that
-    /// are not acknowledged then.
+    /// Waits up to `timeout` until all events are acknowledged. Returns the number of events that
+    /// are then still not acknowledged.
     pub(super) fn wait_acknowledged(&self, timeout: Option<Duration>) -> u64 {
         let deadline = (self.device.patience(timeout)).map(|timeout| after(machine_now(), timeout));
         let mut unacked = self.unacked.lock();

@@ -1,4 +1,5 @@
-//! Listening port: accepts TCP connections, waits for their MPA Requests, and passes these on.
+//! Listening port: accepts TCP connections, waits for their MPA Requests, and passes the Requests
+//! on.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Maximum number of connections accepted in one turn, so that other sources get turns, too.
 const ACCEPTS: u32 = 64;
 
-/// A listening port that the background thread serves until this is dropped.
+/// A listening port that the background thread serves until `Listening` is dropped.
 pub(super) struct Listening {
     inner: Arc<ListenerInner>,
 }
@@ -83,8 +84,8 @@ impl Drop for Slot {
 
 impl Listening {
     /// Starts to listen. At most `backlog` Requests are undecided at once. The device's limit
-    /// bounds the connections in startup or undecided, so silent peers take no place of a small
-    /// backlog. Further Requests wait here, and further connections in TCP's own queue.
+    /// bounds the connections in startup or undecided, so silent peers occupy no place of a small
+    /// backlog. Further Requests wait here, and further connections wait in TCP's own queue.
     pub(super) fn open(
         device: &Arc<DeviceInner>,
         port: Box<dyn BoundPort>,
@@ -202,8 +203,8 @@ impl ListenerInner {
         }
     }
 
-    /// Passes a Request to the program, which is already counted as undecided. Called without a
-    /// lock.
+    /// Passes a Request to the program. The Request is already counted as undecided. Called without
+    /// a lock.
     fn deliver(&self, mut request: ConnectRequest) {
         request.mark_delivered();
         // If the program has dropped the listener, dropping the request rejects it.
@@ -229,15 +230,16 @@ impl ListenerInner {
                 state.undecided += 1;
             }
             drop(state);
-            // A late request is rejected by its drop.
+            // Dropping a late request rejects it.
             if let Some(request) = request.filter(|_| !late) {
                 self.deliver(request);
             }
         }
     }
 
-    /// Returns true if one more connection may be taken from TCP although all places are taken,
-    /// because one in startup can be displaced. Otherwise schedules the next attempt.
+    /// Returns true if one more connection may be taken from TCP although all places are taken.
+    /// This is the case if a connection in startup can be displaced. Otherwise schedules the next
+    /// attempt.
     fn displace_or_schedule(&self) -> bool {
         match self.startup_queue.next() {
             Some(when) if when <= self.device.now() => true,
@@ -245,7 +247,8 @@ impl ListenerInner {
                 self.device.background.at(self.token, when);
                 false
             }
-            // The next attempt follows when one of the connections ends or is decided.
+            // The next attempt follows when a connection ends or the program decides on its
+            // request.
             None => false,
         }
     }
@@ -305,7 +308,7 @@ impl ListenerInner {
 
     /// Starts the startup of an accepted connection, if necessary by displacing another one.
     fn admit(&self, llp: Box<dyn Llp>, full: bool) {
-        // The slot is freed when the connection fails or is decided.
+        // The slot is freed when the connection fails or the program decides on its request.
         let slot = Slot {
             listener: Weak::clone(&self.this),
             delivered: false,
@@ -337,7 +340,7 @@ impl ListenerInner {
     }
 
     /// Reports, at intervals, that the system lacks a resource, and schedules the next attempt. The
-    /// descriptor is not armed until all waiting connections were taken, so the thread does not
+    /// descriptor is armed only after all waiting connections were accepted, so the thread does not
     /// spin.
     fn short(&self, state: &mut State, error: LlpError) {
         let now = self.device.now();

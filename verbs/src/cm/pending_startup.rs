@@ -189,7 +189,7 @@ impl PendingStartup {
         true
     }
 
-    /// Asks the background for the next turn.
+    /// Asks the background thread to read the next bytes.
     fn arm(&self, awaiting: &Awaiting) {
         let background = &self.device.background;
         background.arm(self.token, awaiting.llp.fd(), Interest::Read);
@@ -354,7 +354,7 @@ pub enum RequestError {
     /// The program drives the device, which would make no progress during a wait.
     #[error(transparent)]
     WouldWait(#[from] WouldWait),
-    /// The background cannot watch the stream.
+    /// The background thread cannot watch the stream.
     #[error("{0}")]
     Llp(#[from] LlpError),
     /// The peer, or all peers together, have too many connections in startup.

@@ -23,13 +23,13 @@ use crate::fork_guard::{ForkGuard, Inherited};
 use crate::wait::after;
 
 /// A listener (`rdma_listen`; RFC 5044 section 7.1). It accepts TCP connections, waits for their
-/// MPA Requests and passes these to the consumer.
+/// MPA Requests and passes the Requests to the consumer.
 ///
 /// Its descriptor is readable while a request waits, and permanently after the network has failed
 /// ([`fault`](Self::fault)). Non-blocking programs may prefer a listening [`CmId`](crate::CmId):
 /// its requests arrive with all other events of the connection manager on one descriptor.
 pub struct Listener {
-    // Dropped first: no more requests arrive then, and waiting ones are rejected.
+    // Dropped first: then no more requests arrive, and waiting requests are rejected.
     listening: Listening,
     queue: Arc<RequestQueue>,
 }
@@ -62,7 +62,7 @@ pub enum Arrival {
     /// An MPA Request, to be accepted or rejected.
     Request(Box<ConnectRequest>),
     /// A connection whose startup failed, or that was rejected because of a limit
-    /// ([`Limits`](crate::Limits)). It is closed.
+    /// ([`Limits`](crate::Limits)). The connection is closed.
     Failed {
         /// Address of the peer.
         peer: SocketAddr,

@@ -46,9 +46,9 @@ impl CmId {
     /// Finds the local address for connections to `to` (`rdma_resolve_addr`). It is the address of
     /// [`bind_addr`](Self::bind_addr), or `from` (which is then bound as by `bind_addr`), or one
     /// that the network chooses. No packet is sent, so there is no timeout: `AddrResolved` or
-    /// `AddrError` waits on return. Of several addresses in `to` the first with a route is used. If
-    /// none has one, `AddrError` has the error of the last. A host name blocks until the system has
-    /// resolved it.
+    /// `AddrError` is queued before the call returns. If `to` has several addresses, the first with
+    /// a route is used. If no address has a route, `AddrError` reports the error of the last
+    /// address. A host name blocks until the system has resolved it.
     ///
     /// # Errors
     /// [`CmError::WrongState`], or [`CmError::Resolve`] if a name has no address.
@@ -83,8 +83,8 @@ impl CmId {
     }
 
     /// Confirms that there is a route to the resolved address (`rdma_resolve_route`). TCP finds the
-    /// route for each packet, so this is only for programs that follow the order of librdmacm's
-    /// calls. `RouteResolved` or `RouteError` waits on return.
+    /// route for each packet, so this call is only for programs that follow the order of
+    /// librdmacm's calls. `RouteResolved` or `RouteError` is queued before the call returns.
     ///
     /// # Errors
     /// [`CmError::WrongState`].

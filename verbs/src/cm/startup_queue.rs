@@ -70,7 +70,7 @@ impl StartupQueue {
         found
     }
 
-    /// Returns when the oldest may be displaced; `None` if there are none.
+    /// Returns when the oldest connection may be displaced; `None` if there are no connections.
     pub(super) fn next(&self) -> Option<Instant> {
         let waiting = self.waiting.lock();
         waiting

@@ -7,7 +7,7 @@ use uwarp_mpa::StartupError;
 use super::event::CmEventKind;
 use crate::event::EndReason;
 
-/// Returns the most fitting number of `errno.h`, negative as in `rdma_cm_event.status`.
+/// Returns the best matching error number of `errno.h`, negated as in `rdma_cm_event.status`.
 pub(super) fn of_llp(error: &LlpError) -> i32 {
     let errno = match error {
         LlpError::Refused { .. } => Errno::CONNREFUSED,
@@ -92,16 +92,16 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
     }
 }
 
-/// Returns the status of the event of an ended connection. As with drivers of adapters, it is an
-/// error only if TCP was lost, so that sent data may not have arrived.
+/// Returns the status of the event of an ended connection. As in the drivers of RNICs, it is an
+/// error only if the TCP connection was lost. Sent data may then not have arrived.
 pub(super) fn of_end(reason: &EndReason) -> i32 {
     match reason {
         EndReason::LlpLost { error } | EndReason::ConnectFailed { error } => of_llp(error),
         EndReason::ConnectTimedOut
         | EndReason::CloseTimedOut { .. }
         | EndReason::Stalled { .. } => -Errno::TIMEDOUT.raw_os_error(),
-        // A FIN within a message or an FPDU is the end of a process or of a host, not a graceful
-        // close (5041-6.2.2-01).
+        // A FIN within a message or an FPDU means that a process or host has ended. It is not a
+        // graceful close (5041-6.2.2-01).
         EndReason::ClosedMidway { .. } => -Errno::CONNRESET.raw_os_error(),
         EndReason::LocalDisconnect
         | EndReason::PeerDisconnect

@@ -48,8 +48,8 @@ struct Inner {
     fork_guard: ForkGuard,
     fd: EventFd,
     queue: Mutex<Queue>,
-    /// True if a device with manual progress sends events here. Calls then do not wait, because the
-    /// device would make no progress meanwhile.
+    /// True if a device with manual progress sends events here. `get_event` then does not wait,
+    /// because the device would make no progress meanwhile.
     manual: AtomicBool,
 }
 
@@ -57,10 +57,10 @@ struct Inner {
 /// waiting events, so no read of the descriptor blocks.
 #[derive(Default)]
 struct Queue {
-    /// Weak references, so that events that are not fetched do not keep a CQ alive. A dropped CQ
-    /// takes its events back.
+    /// Weak references, so that events that are not fetched do not keep a CQ alive. Dropping a CQ
+    /// removes its events.
     waiting: VecDeque<Weak<CqInner>>,
-    /// Number of CQs that send here.
+    /// Number of CQs that send events to this channel.
     cqs: usize,
 }
 
@@ -91,9 +91,9 @@ impl CompletionChannel {
     /// `timeout` (`None`: without limit). Returns at once if the program made the descriptor
     /// non-blocking.
     ///
-    /// Waiting here drives no connection; the device's background thread does. If a CQ that sends
-    /// here belongs to a device with [`Progress::Manual`](crate::Progress::Manual), this does not
-    /// wait.
+    /// A thread that waits here drives no connection; the device's background thread does. The call
+    /// does not wait if a CQ of this channel belongs to a device with
+    /// [`Progress::Manual`](crate::Progress::Manual).
     ///
     /// # Errors
     /// [`ChannelError::WouldBlock`] or [`ChannelError::TimedOut`] if there is no event,
@@ -151,7 +151,7 @@ impl CompletionChannel {
     }
 
     /// Number of CQs that send to this channel (`refcnt` of `ibv_comp_channel`). The channel must
-    /// not be destroyed while there are any. The number is 0 in the child of a fork.
+    /// not be destroyed before the number is 0. The number is also 0 in the child of a fork.
     #[must_use]
     pub fn cq_count(&self) -> usize {
         self.count(|queue| queue.cqs)
@@ -170,7 +170,7 @@ impl CompletionChannel {
         self.inner.fork_guard.check()
     }
 
-    /// Records that a CQ of a device with manual progress sends here.
+    /// Records that a CQ of a device with manual progress sends events here.
     pub(crate) fn mark_manual(&self) {
         self.inner.manual.store(true, Ordering::Relaxed);
     }
@@ -185,8 +185,7 @@ impl CompletionChannel {
         self.inner.fd.add();
     }
 
-    /// Takes back the CQ's events that were not fetched, from the queue and from the descriptor's
-    /// count.
+    /// Removes the CQ's unfetched events from the queue and from the descriptor's count.
     pub(super) fn take_back(&self, cq: &CqInner) {
         self.inner.take_back(&mut self.inner.queue.lock(), cq);
     }
@@ -218,8 +217,8 @@ impl AsFd for CompletionChannel {
     }
 }
 
-/// An event of a CQ (`ibv_get_cq_event`). Dropping it acknowledges it. Destroying the CQ waits for
-/// that.
+/// An event of a CQ (`ibv_get_cq_event`). Dropping it acknowledges it. Destroying the CQ waits
+/// until all its events are acknowledged.
 #[must_use = "dropping the event acknowledges it"]
 pub struct CqEvent {
     cq: Arc<CqInner>,

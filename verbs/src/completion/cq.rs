@@ -114,22 +114,23 @@ pub enum ResizeCqError {
 pub(crate) struct CqInner {
     num: u32,
     context: u64,
-    /// Weak reference to itself, for its events.
+    /// Weak reference to this CQ, which its events carry.
     this: Weak<CqInner>,
     channel: Option<CompletionChannel>,
     state: Mutex<State>,
-    /// Number of entries, so that polling an empty CQ takes no lock.
+    /// Number of entries. It is kept outside the lock, so that polling an empty CQ takes no lock.
     len: AtomicUsize,
     /// Number of polls that took completions, modulo 2^32.
     polls: AtomicU32,
     /// True if `armed` of the state is set, for readers without the lock.
     is_armed: AtomicBool,
-    /// Threads between [`CqInner::wait_guard`] and the drop of the guard.
+    /// Number of waiting threads: those between [`CqInner::wait_guard`] and the drop of the guard.
     waiters: AtomicUsize,
     /// True if `wake` was signalled and not cleared since. One system call thus wakes a thread for
     /// any number of completions.
     woken: AtomicBool,
-    /// Created when a thread waits for the first time.
+    /// Descriptor that wakes the waiting threads. It is created when a thread waits for the first
+    /// time.
     wake: OnceLock<EventFd>,
     events: Mutex<Events>,
     acked: Condvar,
@@ -151,11 +152,12 @@ struct State {
 struct Entry {
     completion: Completion,
     queue: QueueId,
-    /// Places of the queue that polling the completion frees.
+    /// Number of places in the work queue that are freed when the completion is polled.
     places: u32,
 }
 
-/// Numbers of events that the program took from the channel, and that it acknowledged.
+/// Number of events that the program took from the channel, and number of those that it
+/// acknowledged.
 #[derive(Default)]
 struct Events {
     delivered: u64,
@@ -330,7 +332,7 @@ impl CqInner {
         queues.attach(freed, ring.iter().map(|entry| entry.queue))
     }
 
-    /// Removes a work queue that completes nothing more.
+    /// Removes a work queue that will complete nothing more.
     pub(super) fn detach(&self, queue: QueueId) {
         self.state.lock().queues.detach(queue);
     }
@@ -377,8 +379,8 @@ impl CqInner {
         }
     }
 
-    /// Sends one event to the channel, unless the CQ was destroyed. Called under the lock of the
-    /// state, under which the CQ also leaves its channel.
+    /// Sends one event to the channel, unless the CQ was destroyed. The caller holds the lock of
+    /// the state. The CQ leaves its channel under the same lock.
     fn send_event(&self) {
         if let Some(channel) = &self.channel
             && !self.left.load(Ordering::Relaxed)
@@ -414,7 +416,7 @@ impl CqInner {
         let State { ring, queues, .. } = &mut *state;
         let count = ring.len().min(out.len());
         if let ([slot, ..], 1) = (&mut *out, count) {
-            // Draining one entry costs several times as much.
+            // Draining the ring would cost several times as much for a single entry.
             if let Some(entry) = ring.front() {
                 *slot = entry.completion;
                 queues.free(entry.queue, entry.places);
@@ -464,10 +466,10 @@ impl CqInner {
         self.polls.store(polls, Ordering::Relaxed);
     }
 
-    /// Requests one event, for the next completion of this kind after this call. An arming for any
-    /// completion is not narrowed by a later one for solicited ones. Returns true if completions
-    /// are in the queue already: they send no event, so the program polls once more before it
-    /// sleeps.
+    /// Requests one event, for the next completion of this kind after this call. A later request
+    /// for solicited completions does not narrow an arming for any completion. Returns true if
+    /// completions are in the queue already: they send no event, so the program polls once more
+    /// before it sleeps.
     pub(crate) fn arm(&self, notify: Notify) -> bool {
         let mut state = self.state.lock();
         let armed = after_arming(state.armed, notify);
@@ -546,22 +548,23 @@ impl CqInner {
                 self.wake.get_or_init(|| made)
             }
         };
-        // Completions are pushed under this lock. Either the next poll sees a completion, or its
-        // push sees the waiter.
+        // Completions are pushed under this lock. Either the next poll sees a completion, or the
+        // push of that completion sees the waiter.
         let state = self.state.lock();
         self.waiters.fetch_add(1, Ordering::SeqCst);
         drop(state);
         Ok(WaitGuard { cq: self, wake })
     }
 
-    /// Number of threads that sleep or are about to.
+    /// Number of threads that wait or are about to.
     #[cfg(test)]
     pub(crate) fn waiters(&self) -> usize {
         self.waiters.load(Ordering::SeqCst)
     }
 
     /// Wakes a waiting thread, after a completion or after another event that it waits for. If
-    /// several threads wait, it may wake only one: the first that clears the descriptor.
+    /// several threads wait, the call may wake only one of them: the first that clears the
+    /// descriptor.
     pub(crate) fn wake_waiters(&self) {
         if self.waiters.load(Ordering::SeqCst) > 0
             && !self.woken.swap(true, Ordering::SeqCst)
@@ -594,7 +597,8 @@ impl core::fmt::Debug for CqInner {
     }
 }
 
-/// Appends completions of one queue to a CQ. Holds the lock from the first one until it is dropped.
+/// Appends completions of one queue to a CQ. Holds the lock of the CQ from the first completion
+/// until this is dropped.
 pub(crate) struct Pushing<'a> {
     cq: &'a CqInner,
     /// Queue of the completions.
@@ -659,9 +663,10 @@ impl WaitGuard<'_> {
     pub(crate) fn clear(&self) {
         // The descriptor is cleared before the flag. In the other order, a push between the two
         // steps would set the flag, this call would consume its signal, and no later push would
-        // signal again. In this order, a push between the two steps does not signal. The next poll
-        // of this thread finds its completion, or the check when the guard is dropped: the flag is
-        // cleared under the lock, and a push that found it set held the lock before.
+        // signal again. In this order, a push between the two steps does not signal. This thread
+        // still finds its completion, by the next poll or by the check in the drop of the guard.
+        // The flag is cleared under the lock that such a push held before, so the completion is
+        // visible by then.
         self.wake.take();
         let state = self.cq.state.lock();
         self.cq.woken.store(false, Ordering::SeqCst);
@@ -671,7 +676,7 @@ impl WaitGuard<'_> {
 
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
-        // The signal that this thread cleared may have been meant for another waiter, too.
+        // The signal that this thread cleared may also have been meant for another waiter.
         if self.cq.waiters.fetch_sub(1, Ordering::SeqCst) > 1 && !self.cq.is_empty() {
             self.cq.wake_waiters();
         }

@@ -1,4 +1,4 @@
-//! Counter for which `poll(2)` can wait.
+//! Counter on which `poll(2)` can wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,8 +14,8 @@ use crate::wait::timespec;
 pub(crate) struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// Creates a counter whose read takes 1, used with one unit per event. Reads block until the
-    /// program makes the descriptor non-blocking.
+    /// Creates a counter that counts events: each read takes 1. Reads block until the program makes
+    /// the descriptor non-blocking.
     pub(crate) fn semaphore() -> io::Result<Self> {
         Ok(Self(eventfd(
             0,

@@ -25,8 +25,8 @@ impl FreedPlaces {
     /// requests minus this count.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
-        // No memory access depends on the count. A completion after a post takes the lock of the
-        // CQ, which the poll held.
+        // Relaxed, because no memory access depends on the count. A completion after a post takes
+        // the lock of the CQ, and the poll held the same lock.
         self.0.load(Ordering::Relaxed)
     }
 
@@ -168,7 +168,7 @@ pub(crate) struct CqOfQueue {
 }
 
 impl CqOfQueue {
-    /// Attaches the queue whose freed places `freed` counts. QPs with a common SRQ share its
+    /// Attaches a queue. `freed` counts its freed places; QPs with a common SRQ share the same
     /// `freed`.
     pub(crate) fn new(cq: &Arc<CqInner>, freed: Arc<FreedPlaces>) -> Self {
         CqOfQueue {

@@ -34,7 +34,7 @@ pub enum Status {
     RemoteOperation = 11,
     /// The peer is no longer reachable.
     RetryExceeded = 12,
-    /// The peer had no receive posted for too long.
+    /// For too long, the peer had not posted a receive.
     ReceiverNotReady = 13,
     /// The peer aborted the request.
     RemoteAbort = 16,

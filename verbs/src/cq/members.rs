@@ -42,7 +42,7 @@ struct State {
     driven: Option<Driven>,
     /// Groups of the QPs if there are many, with the number of QPs of this CQ in each.
     groups: Vec<(Arc<EpollGroup>, usize)>,
-    /// Group for QPs that belong to none yet.
+    /// Group that this CQ created, for QPs that belong to no group yet.
     own: Option<Arc<EpollGroup>>,
 }
 
@@ -63,9 +63,9 @@ impl Members {
         self.have_crowds.load(Ordering::Relaxed)
     }
 
-    /// Returns the QPs if they are few and driven one by one, for a poll that then needs no
-    /// reference to the list. `None` if there are more, if they are in groups, or if the list has
-    /// to be rebuilt first.
+    /// Returns the QPs if they are few and driven one by one. A poll then needs no reference to the
+    /// list. Returns `None` if there are more, if they are in groups, or if the list has to be
+    /// rebuilt first.
     #[inline]
     pub(super) fn few(&self) -> Option<[Option<Arc<QpInner>>; FEW]> {
         match &self.state.read().driven {
@@ -156,8 +156,8 @@ impl State {
         Ok(())
     }
 
-    /// Puts a QP into a group of this CQ. If it already belongs to a group through its other CQ,
-    /// counts it there.
+    /// Puts a QP into a group of this CQ. A QP that already belongs to a group through its other CQ
+    /// stays in that group and is counted there.
     fn sit(&mut self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) -> rustix::io::Result<()> {
         let member = match (qp.member(), self.groups.first()) {
             (Some(member), _) => member,

@@ -25,7 +25,7 @@ pub(super) struct Close {
     /// Number of answers that still have to be sent: those to requests that arrived before the
     /// close began or before the peer's FIN.
     owed: usize,
-    /// Bytes of Read Responses received since they last counted as progress.
+    /// Number of Read Response bytes received since such bytes last restarted the time limit.
     answered: u64,
 }
 
@@ -117,14 +117,14 @@ impl Connection {
 
     /// Records how many received requests of the peer are not answered.
     ///
-    /// The close waits for these answers, and not for those to requests that arrive later.
+    /// The close waits for these answers, and not for answers to later requests.
     pub(super) fn owe_answers(&mut self) {
         if let (Some(close), Stage::Open(stream)) = (&mut self.close, &self.stage) {
             close.owed = stream.rdmap.requests_unanswered();
         }
     }
 
-    /// Expects no more answers: none are sent after a Terminate.
+    /// Makes the close wait for no more answers, because none are sent after a Terminate.
     pub(super) fn owe_no_answers(&mut self) {
         if let Some(close) = &mut self.close {
             close.owed = 0;
@@ -133,8 +133,8 @@ impl Connection {
 
     /// Records that a segment was framed.
     ///
-    /// `answer`: it belongs to the answer to a request of the peer, and not to local work; `last`:
-    /// it is the last segment of its message.
+    /// `answer`: the segment belongs to the answer to a request of the peer, and not to local work.
+    /// `last`: the segment is the last one of its message.
     pub(super) fn framed_in_close(&mut self, answer: bool, last: bool) {
         let Some(close) = &mut self.close else {
             return;
@@ -191,11 +191,11 @@ impl Connection {
         let undelivered = self.undelivered();
         self.fin.abort = if self.orphaned {
             // The program no longer needs the connection. TCP may continue with the bytes that it
-            // has taken.
+            // has taken, so a reset is needed only for bytes that it has not taken.
             !self.tx.is_empty()
         } else {
-            // A peer that has acknowledged everything and only fails to close gets no reset: the
-            // reset could arrive before it has read everything.
+            // A peer that has acknowledged everything and only fails to close gets no reset. A
+            // reset could arrive before the peer has read everything.
             !self.fin.sent || self.loses_work()
         };
         if self.loses_work() {
@@ -234,8 +234,8 @@ impl Connection {
     /// Records the end of a connection in an error, with [`Self::end`].
     ///
     /// `reported`: a Terminate Message in either direction reports the error. Both sides then
-    /// report it to their programs, even during a graceful close. After our FIN there is no
-    /// Terminate and all work is done: bytes that were sent still arrive, so the close stays
+    /// report the error to their programs, even during a graceful close. After our FIN there is no
+    /// Terminate and all work is done. Bytes that were sent still arrive, so the close stays
     /// graceful.
     pub(super) fn end_in_terminate(&mut self, reason: EndReason, reported: bool) {
         if reported || !self.sq.is_empty() {

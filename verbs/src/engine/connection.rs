@@ -176,8 +176,8 @@ pub(crate) struct Connection {
     /// Time at which the peer's next message stops waiting for a receive ([`OnNoReceive::Hold`]).
     /// The LLP is not read while it waits. `None`: no message waits.
     pub(crate) starving: Option<Instant>,
-    /// Total time that the message may wait, from the start of the wait. Set when the peer closes
-    /// meanwhile, and shorter than the configured time.
+    /// Total time that the message may wait, from the start of the wait. It is set when the peer
+    /// closes during the wait, and is shorter than the configured time.
     pub(crate) shortened_hold: Option<Duration>,
     /// [`AsyncEvent::LastWqeReached`] was raised.
     pub(crate) raised_last_wqe: bool,
@@ -212,11 +212,11 @@ pub(crate) struct Connection {
     pub(crate) more_addresses: bool,
     /// Reason why TCP did not connect to the last address. Cleared when the next address is tried.
     pub(crate) failed_attempt: Option<EndReason>,
-    /// Time until which a connect that the peer's TCP refused is tried again.
+    /// End of the time in which a connect is retried after the peer's TCP has refused it.
     pub(super) retry_until: Option<Instant>,
     /// Time of the next retry after a refusal. There is no LLP stream until then.
     pub(crate) ask_again: Option<Instant>,
-    /// Bytes of the peer's last Write, and whether more of it follows.
+    /// Number of bytes of the peer's last Write, and whether more of that Write follows.
     pub(super) last_write: (u32, bool),
     /// A non-empty Write from the peer completed and no event has been raised for it yet.
     pub(super) unreported_write: bool,
@@ -448,8 +448,8 @@ impl Connection {
         }
     }
 
-    /// Adds a completion to the send CQ. `places`: number of send queue places that polling it
-    /// frees.
+    /// Adds a completion to the send CQ. `places`: number of places in the send queue that are
+    /// freed when the completion is polled.
     #[inline]
     pub(crate) fn complete_send(
         ctx: &QpContext,

@@ -184,7 +184,8 @@ impl Connection {
                 }
             }
             Ok(inbound) => {
-                // The message may invalidate an STag, which waits until its region is not in use.
+                // The message may invalidate an STag. Invalidation waits until the region is not in
+                // use, so this connection ends its own use first.
                 targets.leave();
                 self.inbound(inbound, ulpdu, rtr_send);
             }
@@ -197,8 +198,8 @@ impl Connection {
         true
     }
 
-    /// Returns true if received bytes may be handled. Returns false while the message at their head
-    /// waits for a receive; the SRQ then notifies this connection of the next one.
+    /// Returns true if received bytes may be handled. Returns false while the first message among
+    /// them waits for a receive. The SRQ then notifies this connection when a receive is posted.
     fn may_go_on(&mut self) -> bool {
         self.starving.is_none_or(|until| {
             until <= self.now || self.rq.has_left() || self.rq.find_or_await_receive()
@@ -212,8 +213,8 @@ impl Connection {
     /// enough. `rdmap` then reports the error.
     ///
     /// A missing receive is a fault of this host, not of the message (5041-7.1-06). It ends the
-    /// stream, so that the fault cannot repeat on it (5041-7.1-08): at once, or after the time that
-    /// the program allows.
+    /// stream at once, or after the time that the program allows. The fault thus cannot repeat on
+    /// the stream (5041-7.1-08).
     fn take_receive(&mut self) -> bool {
         let until = match (self.starving, self.ctx.on_no_receive) {
             (Some(until), _) => Some(until),
@@ -244,8 +245,8 @@ impl Connection {
         let sooner = after(self.now, more);
         if sooner < until {
             tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "the peer has closed while a message waits for a receive");
-            // The full wait ends at `until`. A full wait that began now would end later, by the
-            // time that has already passed.
+            // The full wait ends at `until`. A full wait that began now would end later. The
+            // difference is the time that has already passed.
             let waited = after(self.now, bound).saturating_duration_since(until);
             self.shortened_hold = Some(waited + more);
             self.starving = Some(sooner);
@@ -423,8 +424,8 @@ impl Connection {
         }
     }
 
-    /// Returns the status with which the oldest receive fails, if `error` is about the Send that it
-    /// was for.
+    /// Returns the status with which the oldest receive fails, if `error` concerns the Send that
+    /// would have consumed it.
     ///
     /// Only messages on queue 0 consume receives. A Read Request or Terminate that is too long does
     /// not affect them.

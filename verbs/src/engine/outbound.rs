@@ -55,8 +55,8 @@ impl Connection {
             && stream.mulpdu > IN_PLACE
             && !stream.sends_in_place(self.ctx.settings.send_in_place)
         {
-            // Staged payload may fill a batch as large as one that is sent in place: the peer does
-            // not wait for a part of it.
+            // Staged payload may fill a batch as large as one of payload sent in place. Sending a
+            // part of it earlier would not help, because the peer waits for all of it.
             let large = self.sq.large_payload(IN_PLACE as u32, BATCH_LIMIT as u64);
             self.tx.raise_limit(large, 0);
         }
@@ -126,8 +126,8 @@ impl Connection {
             // waiting one wait as well, which keeps the order.
             let waits = (is_request && stream.negotiated.ord > 0 && !stream.rdmap.ord_available())
                 || (wqe.fence && self.sq.requests_pending())
-                // Local requests run before a message is chosen. One that is still queued has to
-                // wait.
+                // Local requests run before a message is chosen. A local request that is still
+                // queued has to wait.
                 || matches!(wqe.op, SendOp::Local(_))
                 || self.waits_to_fail(sequence, wqe);
             (!waits).then_some(sequence)

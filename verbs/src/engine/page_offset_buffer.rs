@@ -10,8 +10,8 @@
 //! * 23 to 26 us otherwise.
 //!
 //! The kernel starts a new page for a sender that has been idle for a moment. Received data thus
-//! begins at the start of a page, or a few small messages later. An allocator places large memory
-//! 16 bytes after the start of a page, after its own bookkeeping. Copies between these two
+//! begins at the start of a page, or follows a few small messages there. An allocator places large
+//! memory 16 bytes after the start of a page, after its own bookkeeping. Copies between these two
 //! positions are slow, some of them very slow. The middle of a page is far from both.
 
 use std::ops::{Deref, DerefMut, Range};

@@ -139,7 +139,8 @@ impl Connection {
         }
     }
 
-    /// Checks whether a request would be accepted after `before` others, without posting it.
+    /// Checks whether a request would be accepted after `before` other requests, without posting
+    /// it.
     pub(crate) fn check_send(
         &mut self,
         wr: &SendWr<'_>,

@@ -2,10 +2,11 @@
 //! all are handled.
 //!
 //! Between two turns a connection keeps a buffer only for an incomplete frame, or for bytes that
-//! wait because a message has no receive. The former is at most one FPDU, the latter at most the
-//! buffer. Either is charged to the peer. The whole buffer is kept while less than half of the
-//! memory limits of the peer and the device is in use, because it is about to be used again. Beyond
-//! that, the bytes are moved to a buffer of their size.
+//! wait because a message has no receive. An incomplete frame has at most one FPDU of bytes, and
+//! waiting bytes at most fill the buffer. The bytes are charged to the peer. The connection keeps
+//! the whole buffer while less than half of the memory limits of the peer and the device is in use,
+//! because it will soon need the buffer again. When more is in use, the bytes are moved to a buffer
+//! of their size.
 //!
 //! A connection that fills its buffer gets a larger one from the next read on. It returns to a
 //! normal one after many reads that would have fitted a normal one.
@@ -18,7 +19,7 @@ use crate::limits::{Charge, PeerAccount, What};
 
 /// Minimum charge in bytes for an FPDU that has begun to arrive: the size of the largest FPDU.
 ///
-/// The rest may then arrive without another check of the limits.
+/// The rest of the FPDU may then arrive without another check of the limits.
 const FPDU: u64 = 68 * 1024;
 /// A connection stops using a large buffer after this many consecutive reads that would have fit a
 /// normal one.
@@ -69,7 +70,7 @@ impl ReceiveBuffer {
         self.consumed
     }
 
-    /// Bytes received and not yet consumed. The first one is the next of the stream.
+    /// Bytes received and not yet consumed, from the next byte of the stream on.
     pub(crate) fn filled(&self) -> &[u8] {
         self.buffer
             .as_deref()
@@ -306,7 +307,7 @@ mod tests {
             .iter()
             .map(|rx| rx.buffer.as_ref().unwrap().len())
             .collect();
-        // Half of the limit in whole buffers, the rest as small as possible.
+        // Whole buffers use half of the limit. The other buffers are as small as possible.
         assert_eq!(sizes[..2], [BUFFER; 2]);
         assert_eq!(sizes[2..], [100; 7]);
         assert!(

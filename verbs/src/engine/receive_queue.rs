@@ -27,8 +27,7 @@ pub(crate) struct RecvWqe {
     pub(crate) wr_id: u64,
     pub(crate) data: SgList,
     pub(crate) len: u32,
-    /// The first unusable element, where receives are checked late. `data` has the elements before
-    /// it.
+    /// The first unusable element, if receives are checked late. `data` has the elements before it.
     pub(crate) fault: Option<Box<LocalFault>>,
 }
 
@@ -90,8 +89,8 @@ impl RecvStore {
 
     /// Returns true if there is room for a receive.
     ///
-    /// Reads the polled count only if the store would be full otherwise: another thread may be
-    /// writing it.
+    /// Reads the count of freed places only if the store would be full without it, because another
+    /// thread may be writing that count.
     #[inline]
     pub(crate) fn find_room(&mut self) -> bool {
         if self.taken_after(self.freed_seen) < self.depth {
@@ -104,7 +103,7 @@ impl RecvStore {
     /// Number of places in use after `freed` of them were freed.
     #[inline]
     fn taken_after(&self, freed: u64) -> usize {
-        // At most the receives that were ever posted and fit into memory.
+        // Never fails: the receives that occupy places fit into memory.
         usize::try_from(self.posted - freed).unwrap_or(usize::MAX)
     }
 
@@ -351,7 +350,8 @@ impl ReceiveQueue {
         }
     }
 
-    /// Records that the SRQ has notified the waiter. It is not notified again until it waits again.
+    /// Records that the SRQ has notified the waiter. The waiter is notified again only after it
+    /// waits again.
     pub(crate) fn mark_notified(&mut self) {
         if let Source::Shared(shared) = &mut self.source {
             shared.enlisted = false;
@@ -360,8 +360,8 @@ impl ReceiveQueue {
 
     /// Completes the receive of the current message. Returns false if there is none.
     ///
-    /// `complete` gets its `wr_id`. It is called after the memory is released, so that the program
-    /// may hold the only reference to that memory when it polls the completion.
+    /// `complete` gets the `wr_id` of the receive. It is called after the memory is released, so
+    /// that the program may hold the only reference to that memory when it polls the completion.
     #[inline]
     pub(crate) fn complete_taken(&mut self, complete: impl FnOnce(u64)) -> bool {
         let Some(wqe) = self.taken.take() else {

@@ -51,7 +51,8 @@ pub struct RecordedFrame {
     len: u32,
     head: [u8; MAX_HEADER],
     head_len: u8,
-    /// Stream offset at which a sent frame ends. 0 if `unsent` is final, and for received frames.
+    /// Stream offset at which a sent frame ends. 0 for received frames, and for sent frames whose
+    /// `unsent` is final.
     end: u64,
     unsent: bool,
 }

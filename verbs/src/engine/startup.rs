@@ -21,8 +21,8 @@ use crate::wait::after;
 
 /// STag of the frames that serve as RTR indication.
 ///
-/// The frames are empty, so a peer has no reason to check it. Some RNICs refuse STag 0 all the
-/// same.
+/// The frames are empty, so a peer has no reason to check the STag. Some RNICs refuse STag 0
+/// nevertheless.
 const RTR_STAG: STag = STag(1);
 /// Delay before TCP is connected again after a refusal (`Timeouts::refused`).
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -374,7 +374,7 @@ impl Connection {
         self.detach(QpEvent::LlpLost);
     }
 
-    /// Sets the current time, and ends a hold that is over by then.
+    /// Sets the current time, and ends a hold that has expired.
     pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
         if self.hold.is_some_and(|hold| hold <= now) {

@@ -174,7 +174,7 @@ impl Connection {
 
     /// Handles the peer's FIN. `midway`: the stream ends within an FPDU or startup frame.
     ///
-    /// The DDP stream and the connection are one, and the FIN reports their graceful end
+    /// The DDP stream lasts as long as the connection, and the FIN reports the graceful end of both
     /// (5044-3-11, 5044-7.2-01, 5041-3-07, 5041-3-08). A graceful close first sends every message
     /// that was begun (5041-6.2.1-01). A FIN within a message, even between two of its FPDUs,
     /// therefore means that the stream was lost (5041-6.2.2-01).
@@ -222,8 +222,7 @@ impl Connection {
         self.check_closed();
     }
 
-    /// Handles the loss of TCP: the stream ended in another way than by a FIN at the end of a
-    /// message.
+    /// Handles the loss of TCP: the stream ended, but not by a FIN at the end of a message.
     ///
     /// Flushes the requests that TCP has not taken and will not transfer (5041-3-03). Reports the
     /// error of TCP unchanged (5041-7-01).
@@ -240,8 +239,8 @@ impl Connection {
                 }
                 self.end(reason);
             }
-            // 6581-10-05: a peer that resets may not understand our Request. A peer that is silent
-            // does not show that.
+            // 6581-10-05: a peer that resets may not understand our Request. A silent peer gives no
+            // such sign.
             Stage::AwaitReply(_)
                 if matches!(error, LlpError::Reset { .. } | LlpError::Broken { .. }) =>
             {
@@ -475,7 +474,8 @@ impl Connection {
             return self.blamed(sequence, status, terminate);
         }
         // A Write or Send is complete when the LLP has taken it. If the oldest one is not complete,
-        // the peer answered when only a part of it was sent, so the Terminate is about it.
+        // the peer answered after only a part of it was sent. The Terminate is then about that
+        // request.
         let (sequence, wqe) = self.sq.front()?;
         let tagged = terminate.is_about_tagged();
         let fits = match wqe.op {
@@ -509,7 +509,8 @@ impl Connection {
     }
 
     /// Returns the sequence number of the Read or atomic whose DDP header the Terminate contains.
-    /// Without a header that can be trusted, returns the oldest one.
+    /// Without a header that can be trusted, returns the sequence number of the oldest Read or
+    /// atomic.
     ///
     /// The MSN in a Terminate of Linux siw may have any value, so it is not used.
     fn request_of(&self, terminate: &Terminate) -> Option<u64> {
@@ -526,16 +527,16 @@ impl Connection {
 
     /// Returns the message of RFC 7306 that the peer refuses because it does not support it.
     ///
-    /// If the Terminate does not name the message, as one of Linux siw, returns the first such
-    /// message of this side.
+    /// Linux siw sends a Terminate that does not name the message. In that case, returns the first
+    /// such message of this side.
     fn extension_refused(&self, terminate: &Terminate) -> Option<Opcode> {
         const UNEXPECTED: TerminateCode = TerminateCode {
             layer: 0,
             etype: 2,
             code: 6,
         };
-        // A code that siw may have meant is read as siw's: by the RFCs it would report a failed MPA
-        // startup, and startup is over.
+        // A code that siw may have meant differently is read with siw's meaning. By the RFCs it
+        // would report a failed MPA startup, but startup is over.
         if terminate.rfc_reason() != UNEXPECTED && terminate.if_siw() != Some(UNEXPECTED) {
             return None; // 7306-1.1-i01
         }

@@ -18,8 +18,8 @@ pub(super) const BATCH_LIMIT: usize = 1024 * 1024;
 /// The first batch after a pause is handed to the LLP when it has this many bytes in all.
 ///
 /// The peer then begins to receive a large message while the rest is still checksummed. Later
-/// batches may have the full length. Fewer calls are better within a host: each later call copies
-/// into memory that the other processor has just read, which is slower.
+/// batches may have the full length. Within a host, a few long calls are better: each further call
+/// copies into memory that the other processor has just read, which is slower.
 ///
 /// With a series of batches of 128, 256 and 512 KiB, 1 MiB Writes took 266 us and Sends 256 us, one
 /// way. Now they take 184 us and 196 us (`uwarp perf`, AMD EPYC of Zen 4).
@@ -122,8 +122,9 @@ impl TxBatch {
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.filled - self.lead + self.lent < self.limit
-            // Lent parts that do not fit into the next call would be copied. The check bounds the
-            // number of parts, unless the parts before the first lent one already exceed a call.
+            // Lent parts that do not fit into the next call would be copied. A batch with lent
+            // parts therefore has no more parts than one call takes. The exception is a batch whose
+            // parts before the first lent one already exceed that number.
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
             && self.left() < if self.past_first { BATCH_LIMIT } else { FIRST_BATCH }
             && self.parts.len() < PARTS_LIMIT
@@ -134,8 +135,8 @@ impl TxBatch {
     /// `next`: bytes left in the current Read Response; `behind`: bytes of the responses queued
     /// after it. Longer calls of the LLP take less kernel time per byte. A single response is of no
     /// use to the peer before it is complete, so the batch may contain all of it. Several responses
-    /// are sent in two batches: after the first, the peer may ask for more while the others are
-    /// sent.
+    /// are sent in two batches. After the first batch, the peer may ask for more while the second
+    /// one is sent.
     pub(crate) fn raise_limit(&mut self, next: u64, behind: u64) {
         let most = next.max((next + behind) / 2);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -183,7 +184,7 @@ impl TxBatch {
     /// the turn as idle.
     #[inline]
     pub(crate) fn rests(&mut self, pool: &BufferPool) {
-        // A batch with lent parts that one call took completely has no parts left: see `reclaim`.
+        // If one call has taken a whole batch with lent parts, no parts are left: see `reclaim`.
         if !self.parts.is_empty() || self.staged.capacity() > SMALL_STAGING {
             self.release();
             self.return_staging(pool);
@@ -245,7 +246,8 @@ impl TxBatch {
         value
     }
 
-    /// Reserves `most` bytes, lets `fill` write into them and keeps the number that it returns.
+    /// Reserves `most` bytes and lets `fill` write into them. Keeps as many of them as `fill`
+    /// returns.
     ///
     /// Appends nothing on error.
     #[inline]
@@ -436,8 +438,8 @@ impl TxBatch {
         self.cut(self.next_boundary())
     }
 
-    /// Keeps everything, but copies payload from registered memory, so that none is needed any
-    /// more.
+    /// Keeps everything, but copies payload from registered memory, so that no registered memory is
+    /// needed any more.
     pub(crate) fn copy_registered(&mut self) {
         self.cut(self.framed);
     }
@@ -592,7 +594,7 @@ mod tests {
         batch.stage(|staged| staged.resize(100_000, 0));
         batch.note_framed();
         batch.taken(100_000);
-        // As `reclaim` does after lent payload was taken.
+        // `reset` has the effect of `reclaim` after lent payload was taken.
         batch.reset();
         batch.rests(&pool);
         assert_eq!(batch.staged.capacity(), 0);

@@ -262,8 +262,8 @@ impl SendQueue {
 
     /// Returns true if the queue has room for a request that follows `before` others.
     ///
-    /// Reads the polled count only if the queue would be full otherwise: another thread may be
-    /// writing it.
+    /// Reads the count of freed places only if the queue would be full without it, because another
+    /// thread may be writing that count.
     #[inline]
     pub(crate) fn find_room_after(&mut self, before: usize) -> bool {
         if self.taken(self.freed_seen) + before < self.depth {
@@ -370,8 +370,8 @@ impl SendQueue {
         self.places.resize_with(more, SendWqe::blank);
     }
 
-    /// Returns [`Self::next_data`], and the list of the previous request if that is still in the
-    /// queue.
+    /// Returns [`Self::next_data`], and the list of the previous request if that request is still
+    /// in the queue.
     pub(crate) fn next_data_and_before(&mut self) -> (&mut SendData, Option<&SgList>) {
         let next = self.next_place();
         if self.len == 0 {

@@ -68,8 +68,8 @@ impl Connection {
     ///
     /// The program must have enabled such events
     /// ([`Settings::event_on_write`](crate::Settings::event_on_write)), and no posted receive may
-    /// complete on that CQ. A program that never posted a request is not waiting to post more, and
-    /// gets none.
+    /// complete on that CQ. A program that never posted a request gets no event, because it is not
+    /// waiting to post more.
     #[cold]
     pub(super) fn raise_write_event(&mut self) {
         self.unreported_write = false;
@@ -82,8 +82,8 @@ impl Connection {
             return;
         }
         // This thread has placed the bytes and now reads whether the CQ is armed. The program arms
-        // the CQ and then reads memory. The fence ensures that at least one of them sees the
-        // other's change. (A CQ with many QPs is armed without the locks of their connections.)
+        // the CQ and then reads memory. The fence ensures that at least one of the two threads sees
+        // the other's change. (A CQ with many QPs is armed without the locks of their connections.)
         fence(Ordering::SeqCst);
         ctx.send_cq.event_without_completion();
     }

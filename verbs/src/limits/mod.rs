@@ -2,9 +2,9 @@
 //!
 //! [`Accounts`] belongs to a device. For the device and for each peer address, it counts what peers
 //! can make this side hold: connections in startup, connections, places for Reads (IRD), and bytes
-//! of incomplete FPDUs. Each counted amount is a [`Charge`], which is returned on drop, however the
-//! connection ends. Resources that only the local program can request (objects of the device or of
-//! a protection domain) are counted where they are created.
+//! of incomplete FPDUs. Each counted amount is a [`Charge`], which is given back on drop, however
+//! the connection ends. Resources that only the local program can request (objects of the device or
+//! of a protection domain) are counted where they are created.
 //!
 //! ```text
 //!   TCP accepted     MPA Request complete     accepted             TCP closed
@@ -15,7 +15,7 @@
 //!
 //! **Peer**: a peer is an IPv4 address, or an IPv6 network of 64 bits, because a host may own all
 //! addresses of such a network. Each link-local address counts as one peer, because all hosts of a
-//! link share that network. IPv4 addresses mapped to IPv6 count as IPv4. Loopback addresses are
+//! link share one such network. IPv4 addresses mapped to IPv6 count as IPv4. Loopback addresses are
 //! ordinary peers.
 //!
 //! **Trust**: no stream is assumed to trust another (5040-8.1.2-03, 5042-3-01). Every stream has
@@ -116,7 +116,8 @@ impl LimitReached {
         self.limit
     }
 
-    /// Returns the error for a connection that was reset because a newer one needed its place.
+    /// Returns the error for a connection that was reset because a newer connection needed its
+    /// place.
     pub(crate) fn displaced(&self) -> StartupError {
         StartupError::Displaced {
             limit: u32::try_from(self.limit).unwrap_or(u32::MAX),
@@ -279,8 +280,8 @@ impl PeerAccount {
         self.charge(what, amount, amount)
     }
 
-    /// Checks whether one more would be granted. Another thread may take it first, so only
-    /// [`take`](Self::take) is reliable.
+    /// Checks whether one more unit would be granted. Another thread may take that unit first, so
+    /// only [`take`](Self::take) is reliable.
     pub(crate) fn check(&self, what: What) -> Result<(), LimitReached> {
         let limits = what.limits(&self.accounts.limits);
         let shares = [(&self.accounts.device, None), (&self.share, Some(self.key))];
@@ -317,8 +318,8 @@ impl PeerAccount {
     fn charge(self: &Arc<Self>, what: What, least: u64, most: u64) -> Result<Charge, LimitReached> {
         let [of_device, of_peer] = what.limits(&self.accounts.limits);
         let reached = |limit, peer| LimitReached { what, limit, peer };
-        // The peer's own limit is checked first: a peer that has reached it takes nothing from
-        // others, not even briefly.
+        // The peer's own limit is checked first. A peer that has reached it thus takes nothing of
+        // the device's limit from other peers, not even briefly.
         let granted = self
             .share
             .take(what, least, most, of_peer)
@@ -335,8 +336,8 @@ impl PeerAccount {
         })
     }
 
-    /// Returns true if `amount` more would use at most a fraction of both limits: one half if
-    /// `part` is 2, all if it is 1.
+    /// Returns true if `amount` more would stay within a fraction of both limits. The fraction is
+    /// one half if `part` is 2, and the whole limit if `part` is 1.
     pub(crate) fn has_room(&self, what: What, amount: u64, part: u64) -> bool {
         let limits = what.limits(&self.accounts.limits);
         [&self.accounts.device, &self.share]
@@ -359,7 +360,7 @@ impl Drop for PeerAccount {
             return;
         }
         let mut peers = self.accounts.peers.lock();
-        // Another account of the same peer may have been opened meanwhile: that one stays.
+        // Another account of the same peer may have been opened meanwhile: that account stays.
         if peers
             .get(&self.key)
             .is_some_and(|peer| peer.strong_count() == 0)
@@ -382,7 +383,7 @@ impl Charge {
         self.amount
     }
 
-    /// Returns all but `amount`.
+    /// Gives back all but `amount`.
     pub(crate) fn shrink_to(&mut self, amount: u64) {
         let surplus = self.amount.saturating_sub(amount);
         self.amount -= surplus;

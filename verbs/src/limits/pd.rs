@@ -34,8 +34,8 @@ impl OfPd {
     }
 }
 
-/// Account of a protection domain, shared by the objects in it. It exists while an object or a
-/// handle does.
+/// Account of a protection domain, shared by the objects in it. It exists while there is an object
+/// in the domain or a handle to it.
 pub(crate) struct PdAccount {
     id: Number,
     used: [AtomicU32; KINDS],
@@ -128,7 +128,7 @@ impl PdCharge {
         true
     }
 
-    /// Returns all but `amount`.
+    /// Gives back all but `amount`.
     pub(crate) fn shrink_to(&mut self, amount: u32) {
         let surplus = self.amount.saturating_sub(amount);
         self.amount -= surplus;

@@ -13,7 +13,8 @@ pub(crate) struct ReadPlaces {
 }
 
 impl ReadPlaces {
-    /// Takes up to `wanted` places: as many as all three have left, which may be 0.
+    /// Takes up to `wanted` places: as many as the device, the peer and the domain all have left,
+    /// which may be 0.
     pub(crate) fn up_to(wanted: u16, peer: &Arc<PeerAccount>, pd: &Arc<PdAccount>) -> Self {
         let limit = OfPd::Reads.limit(&peer.accounts.limits.per_pd);
         let of_pd = pd.take_up_to(OfPd::Reads, wanted.into(), limit);
@@ -29,7 +30,7 @@ impl ReadPlaces {
         u16::try_from(self.of_peer.amount()).unwrap_or(u16::MAX)
     }
 
-    /// Returns all but `amount`.
+    /// Gives back all but `amount`.
     pub(crate) fn shrink_to(&mut self, amount: u16) {
         self.of_peer.shrink_to(amount.into());
         self.of_pd.shrink_to(amount.into());

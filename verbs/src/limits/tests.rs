@@ -208,7 +208,7 @@ fn a_device_has_no_more_objects_than_its_limit_and_tells_them_apart() {
     let objects = Objects::new("things", 5..=6);
     let (first, second) = (objects.take(3).unwrap(), objects.take(3).unwrap());
     assert_eq!((first.1.get(), second.1.get()), (5, 6));
-    // If no number is free, the place is returned.
+    // If no number is free, the place is given back.
     for _ in 0..5 {
         assert!(objects.take(3).is_err());
     }

@@ -1,8 +1,8 @@
 //! Registered memory that is lent out in pieces and accessible as slices while no transfer uses it.
 //!
 //! A [`Piece`] owns its bytes: the free list hands out each piece once, and its region grants no
-//! remote right. So only a transfer that the holder has posted may access them as well. To post
-//! one, the holder converts the piece into an [`InFlight`], which has no slices.
+//! remote right. So besides the holder, only a transfer that the holder has posted may access them.
+//! To post a transfer, the holder converts the piece into an [`InFlight`], which has no slices.
 //! [`InFlight::reclaim`] converts it back.
 //!
 //! ```text

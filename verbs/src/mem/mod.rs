@@ -2,17 +2,17 @@
 //!
 //! The module's contract, in the order in which a message uses it:
 //!
-//! 1. `RegionTable` assigns STags and answers checks. Only a successful check creates a `Target`
+//! 1. `RegionTable` assigns STags and checks accesses. Only a successful check creates a `Target`
 //!    (remote access). Only a successful `resolve` fills an `SgList` or creates a `Spot` (local
 //!    access).
-//! 2. `place` copies bytes in. It fails if the region was revoked after the check. `source()`
-//!    returns a short-lived guard, a `TargetSource` or `SgSource`, that copies bytes out. The guard
-//!    *is* the `Payload` that the framer reads. The memory cannot go away while the guard lives, so
-//!    reading cannot fail: every framed byte comes from the program's memory. Consecutive messages
-//!    mostly name the same region. `Sources` (framing) and `WriteTargetCache` (placing Writes)
-//!    therefore keep one guard for many messages. They check for each message whether the region is
-//!    still valid. They are dropped at the end of a turn, and before any step that may wait until a
-//!    region is unused.
+//! 2. `place` copies bytes into the memory. It fails if the region was revoked after the check.
+//!    `source()` returns a short-lived guard, a `TargetSource` or `SgSource`, that copies bytes
+//!    out. The guard *is* the `Payload` that the framer reads. The memory cannot go away while the
+//!    guard lives, so reading cannot fail: every framed byte comes from the program's memory.
+//!    Consecutive messages mostly name the same region. `Sources` (framing) and `WriteTargetCache`
+//!    (placing Writes) therefore keep one guard for many messages. They check for each message
+//!    whether the region is still valid. They are dropped at the end of a turn, and before any step
+//!    that may wait until a region is unused.
 //! 3. A large source that is sent in place (without a CRC, or with `Settings::send_in_place`) is
 //!    pinned (`pin`) until the LLP has taken its last byte. A pinned region cannot be deregistered.
 //!

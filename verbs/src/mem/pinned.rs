@@ -45,12 +45,13 @@ struct PinnedRegion {
 pub(crate) struct PinnedRegions {
     places: Vec<PinnedRegion>,
     free: Vec<u32>,
-    /// Places without uses whose region is still referenced.
+    /// Places that no request uses, but whose region is still referenced.
     idle: Vec<u32>,
     latest: LastUsed,
 }
 
-/// The last region that the table was searched for, cached from the second search in a row on.
+/// The last region that was looked up in the table. It is cached from the second consecutive lookup
+/// on.
 ///
 /// A program that waits for each request empties the queue, and then names the same region again.
 /// The reference is weak, so it does not keep the memory alive.
@@ -72,8 +73,8 @@ impl LastUsed {
         (region.stag().0 == lkey && region.is_valid()).then_some(region)
     }
 
-    /// Records a lookup in the table. The region is cached at the second lookup in a row, because a
-    /// cache is wasted on requests that each name another region.
+    /// Records a lookup in the table. The region is cached at the second consecutive lookup,
+    /// because a cache is of no use to requests that each name another region.
     fn found(&mut self, lkey: u32, region: &Arc<Region>) {
         self.region = match self.lkey == lkey {
             true => Arc::downgrade(region),
@@ -224,8 +225,8 @@ impl<'a> Sources<'a> {
             *place == spot.place && !spot.is_empty() && source.is_valid()
         };
         if !self.entered.as_ref().is_some_and(goes_on) {
-            // End the old use first, so that a thread that ends its region does not wait for the
-            // use of another region.
+            // End the old use first. A thread that deregisters the old region thus does not have to
+            // wait for the use of the new one.
             self.entered = None;
             self.entered = Some((spot.place, self.held.source(spot)?));
         }

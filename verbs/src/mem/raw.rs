@@ -17,10 +17,10 @@
 //! that moves bytes whole. Racing atomic accesses are defined. The other accesses are atomics of
 //! the word's own size.
 //!
-//! **Why the last store is enough on aarch64.** The compiler does not reorder assembly that may
-//! access memory with the atomic store after it. That store is a store-release (`stlr`). No
-//! processor makes it visible before the accesses that precede it in program order, whatever their
-//! size and instruction.
+//! **Why the last store is enough on aarch64.** The compiler does not move the atomic store before
+//! the assembly, which may access memory. That store is a store-release (`stlr`). No processor
+//! makes it visible before the accesses that precede it in program order, whatever their size and
+//! instruction.
 
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod bulk;
@@ -41,7 +41,7 @@ pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
     let mut from = source;
     // SAFETY: every step writes the first remaining bytes of `source` to their place and advances
     // `at` by their number. So `at` stays inside the range that the caller guarantees. The address
-    // is a multiple of the word's size at each step: the head steps make it so, and if one was
+    // is a multiple of the word's size at each step: the head steps align it. If one of them was
     // skipped, too few bytes are left for a larger word.
     unsafe {
         macro_rules! step {

@@ -284,10 +284,10 @@ impl Region {
 
     /// Waits until no copy and no call of the LLP uses the memory.
     ///
-    /// Both are short and do not block, except a capture that is written into a pipe which no
-    /// program reads. A thread that uses the memory must not call this, because it would wait for
-    /// itself. So guards leave this module only for framing, and a [`LentRun`](super::LentRun) is
-    /// dropped before anything is invalidated.
+    /// Both are short and do not block, with one exception: a capture that is written to a pipe
+    /// that no program reads. A thread that uses the memory must not call this, because it would
+    /// wait for itself. So guards leave this module only for framing, and a
+    /// [`LentRun`](super::LentRun) is dropped before anything is invalidated.
     fn wait_for_users(&self) {
         let mut spins = 0_u32;
         while self.state.load(Ordering::Acquire) & USERS != 0 {

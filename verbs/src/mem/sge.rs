@@ -70,8 +70,8 @@ impl SgList {
     }
 
     /// Does the same as [`Self::resolve`]. `before` is the list of the previous request in the
-    /// queue. Consecutive requests mostly name the same region, so the region of its last element
-    /// is not looked up again.
+    /// queue. Consecutive requests mostly name the same region, so the region of that list's last
+    /// element is not looked up again.
     #[inline]
     pub(crate) fn resolve_behind(
         &mut self,

@@ -90,8 +90,8 @@ pub struct FastRegister {
     pub iova: u64,
     /// Access rights.
     pub access: Access,
-    /// True if all QPs of the domain may use the registration. False if only the QP may that the
-    /// request is posted to.
+    /// True if all QPs of the domain may use the registration. False if only the QP that the
+    /// request is posted to may use it.
     ///
     /// A peer may invalidate only a registration for a single QP (5040-8.1.1-04).
     pub for_pd: bool,
@@ -131,8 +131,8 @@ pub(super) struct Slot {
     /// True if the STag was ever valid with `key`. Then the next key must differ: otherwise the old
     /// STag, which peers may know, would become valid again.
     used: bool,
-    /// The QP that the STag was made valid for, if only one. The end of that QP's stream
-    /// invalidates the STag.
+    /// The QP that the STag was made valid for, if it was made valid for only one. The end of that
+    /// QP's stream invalidates the STag.
     qp: Option<u32>,
 }
 
@@ -233,8 +233,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Sets the key of the slot and the only QP that may use it. Returns true if that is a single
-    /// QP, other than before.
+    /// Sets the key of the slot and the only QP that may use it. Returns true if the slot is now
+    /// for a single QP that it was not for before.
     fn rotate(&mut self, stag: u32, qp: Option<u32>) -> bool {
         self.key = stag as u8;
         self.used = true;
@@ -477,8 +477,8 @@ fn window(
     region: Arc<Region>,
     offset: usize,
 ) -> Result<Region, SlotFault> {
-    // The region may have been revoked since it was found. This checks it again under the lock that
-    // deregistration takes.
+    // The region may have been revoked since it was found. `add_window` checks it again under the
+    // lock that deregistration takes.
     if !region.add_window() {
         return Err(SlotFault::NoRegion { lkey: bind.lkey });
     }

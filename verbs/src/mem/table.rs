@@ -394,7 +394,7 @@ impl RegionTable {
             return Err(TaggedFault::NotAssociated); // 5040-5.3-12
         }
         if region.windows() > 0 {
-            // The windows may be for other streams.
+            // The windows bound to the region may be for other streams.
             return Err(TaggedFault::AccessRights);
         }
         Ok(())
@@ -518,9 +518,9 @@ pub(super) fn check_sge(
         .ok_or(LocalFaultKind::OutOfBounds { lkey, addr, len })
 }
 
-/// Hasher of the indices. They are random already, so it only has to fill the high bits, which the
-/// map uses too. Peers choose the STags of lookups but not those of entries, so they cannot cause
-/// collisions.
+/// Hasher of the indices. The indices are random already, so it only has to fill the high bits,
+/// which the map uses too. Peers cannot cause collisions: they choose the STags of lookups, but not
+/// the STags of entries.
 #[derive(Default)]
 struct IndexHasher(u64);
 

@@ -139,7 +139,7 @@ impl<'a> TargetSource<'a> {
         }
     }
 
-    /// Makes the guard give other bytes of the same region.
+    /// Moves the guard to other bytes of the same region.
     #[inline]
     pub(super) fn aim(&mut self, offset: usize, len: usize) {
         (self.offset, self.len) = (offset, len);

@@ -22,9 +22,9 @@ pub(crate) struct Landing {
 
 /// The region that was found last, with a use that may continue over many segments.
 ///
-/// While the use continues, every thread that ends the region waits for it. So call
-/// [`leave`](Self::leave) before any step other than placing Writes, and drop the cache at the end
-/// of the turn.
+/// While the use continues, every thread that invalidates or deregisters the region waits for its
+/// end. So call [`leave`](Self::leave) before any step other than placing Writes, and drop the
+/// cache at the end of the turn.
 #[derive(Default)]
 pub(crate) struct WriteTargetCache {
     region: Option<Arc<Region>>,

@@ -77,7 +77,7 @@ impl FastRegion {
     /// Copies bytes out of the memory.
     ///
     /// # Errors
-    /// [`OutOfRange`] if they do not lie in it.
+    /// [`OutOfRange`] if the range is not inside the memory.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
         self.buffer.read_at(offset, out)
     }

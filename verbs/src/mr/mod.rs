@@ -89,8 +89,8 @@ impl MemoryRegion {
         self.len() == 0
     }
 
-    /// Returns a scatter/gather element for `len` bytes from `offset` on (`ibv_sge`). Posting it
-    /// checks whether they lie in the region.
+    /// Returns a scatter/gather element for `len` bytes from `offset` on (`ibv_sge`). The range is
+    /// checked when the element is posted.
     #[must_use]
     pub fn sge(&self, offset: u64, len: u32) -> Sge {
         Sge {

@@ -8,7 +8,8 @@ use std::time::Duration;
 /// 5.9 us if it never does (Intel Xeon).
 const MAX_FACTOR: u32 = 10;
 
-/// Pause between two checks of the background whether connections are still polled.
+/// Pause of the background between two checks. A check finds out whether connections are still
+/// polled.
 ///
 /// A check takes the processor from the polling thread if they share one, and a program that has
 /// polled for long is likely to continue. Therefore each check lengthens the pause by an eighth.
@@ -16,7 +17,7 @@ const MAX_FACTOR: u32 = 10;
 /// polling without notice thus waits a short time compared with the time that it polled.
 ///
 /// ```text
-///             a look finds all polled: longer by an eighth, up to MAX_FACTOR
+///             a check finds all polled: longer by an eighth, up to MAX_FACTOR
 ///                      ┌─────┐
 ///   ── takeover ──► BackOff ◄┘
 ///           ▲          │

@@ -21,8 +21,8 @@ use crate::wait::{after, timespec};
 
 /// A connection, listener or group that the background drives.
 pub(crate) trait Source: Send + Sync {
-    /// Handles an event of the source. Its descriptor is ready (which uses up the registration's
-    /// one shot), its timer has expired, or its last verdict was [`Verdict::Watch`].
+    /// Handles an event of the source: its descriptor is ready, its timer has expired, or its last
+    /// verdict was [`Verdict::Watch`]. A descriptor that was ready is no longer armed.
     fn attend(&self, now: Instant) -> Verdict;
 }
 

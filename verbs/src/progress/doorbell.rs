@@ -2,10 +2,12 @@
 //! ones.
 //!
 //! The system call dominates the cost of a small message. A program that posts several requests
-//! before it polls again does not wait for the first of them. All but the first may therefore wait
+//! before it polls does not wait for the completion of the first. The later ones may therefore wait
 //! for that poll. The first one may wait as well if the program posted several requests before its
 //! last poll, or posts a long list now. If a program posts one request at a time and polls until it
-//! completes, each of them is sent at once.
+//! completes, each request is sent at once.
+//!
+//! A *turn* of the connection receives and sends, see [`super::drive`]. A poll usually runs one.
 //!
 //! For 8-byte Writes that are posted one by one, the processor time of the sender went from 6,600
 //! to 560 ns per Write.
@@ -20,28 +22,27 @@ const BATCH_BYTES: u64 = 1024 * 1024;
 /// A list of at least this many requests counts as several posts, because a program that waits for
 /// its first request would not post so many.
 const LONG_LIST: u64 = 16;
-/// Bytes counted for a Read or atomic, whose payload the peer sends.
+/// Number of bytes counted for a staged Read or atomic, because the peer sends its payload.
 pub(crate) const REQUEST_BYTES: u64 = 64;
 
-/// State of the batching of one QP, and its *staged* requests: posted, but deliberately not sent
-/// yet.
+/// Batching state of one QP. A *staged* request is posted, but deliberately not sent yet.
 ///
 /// Times are in nanoseconds of the device's clock (`DeviceInner::clock`). A post and the poll after
-/// it compare times five times, and the difference of two `Instant`s would cost 40 instructions.
+/// it make five comparisons of times. The difference of two `Instant`s would cost 40 instructions.
 #[derive(Default, Debug)]
 pub(crate) struct Doorbell {
     /// Number of posts since the last turn, or since the last poll that took completions.
     posts: u32,
-    /// Number of posts in the previous such interval that had posts.
+    /// Value of `posts` at the end of the last interval in which it was not zero.
     burst: u32,
     /// Poll count of the CQs at the last check.
     polls: u32,
     /// Time at which the program was last known to poll, moved forward by the time that its posts
     /// spent sending.
     polled_at: Option<u64>,
-    /// Time of the last post or of the last turn that a poll gave.
+    /// Time of the last post, or of the last turn that a poll ran.
     seen_at: Option<u64>,
-    /// Number of the staged requests, and their bytes.
+    /// Number of staged requests, and below it the number of their bytes.
     requests: u64,
     bytes: u64,
     /// Time at which the oldest staged request was posted.
@@ -52,8 +53,9 @@ impl Doorbell {
     /// Adds the requests of a post to the staged ones. `before`: value of [`SendQueue::posted`]
     /// before the post.
     ///
-    /// Returns true if the staged requests have to be sent now. They make a full batch, or the
-    /// oldest has waited longer than `takeover`, which happens if every poll finds completions.
+    /// Returns true if the staged requests have to be sent now: they make a full batch, or the
+    /// oldest has waited longer than `takeover`. The latter happens if every poll finds
+    /// completions.
     pub(crate) fn posted(
         &mut self,
         sq: &SendQueue,
@@ -93,7 +95,7 @@ impl Doorbell {
         self.seen_at = Some(now);
     }
 
-    /// Records the end of a turn that a poll gave.
+    /// Records the end of a turn that a poll ran.
     pub(crate) fn polled(&mut self, now: u64) {
         (self.polled_at, self.seen_at) = (Some(now), Some(now));
     }

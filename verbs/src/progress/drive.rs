@@ -11,12 +11,12 @@ use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuf
 use crate::limits::PeerAccount;
 use crate::wait::{after, earlier};
 
-/// Maximum number of bytes that one turn receives, and maximum that it sends.
+/// Maximum number of bytes that one turn receives, and also the maximum that it sends.
 ///
 /// The limit bounds the wait of the thread's other connections, and of threads that need the lock.
 const MAX_TURN_BYTES: usize = 4 * 1024 * 1024;
 
-/// Interval at which a connection that may not receive, for lack of receive memory, tries again.
+/// Interval at which a connection tries again to receive, after the memory limits did not allow it.
 const MEMORY_RETRY: Duration = Duration::from_millis(10);
 /// Interval at which a connection checks whether the peer has closed, while a message waits for a
 /// receive. No event reports that, and each check is a system call.
@@ -26,7 +26,7 @@ const CLOSE_CHECK: Duration = Duration::from_millis(250);
 pub(crate) struct Driven {
     pub(crate) conn: Connection,
     pub(crate) llp: Option<Box<dyn Llp>>,
-    /// Resource accounts of the peer, while there is a connection.
+    /// Resource account of the peer; `None` without a connection.
     pub(crate) peer: Option<Arc<PeerAccount>>,
     pub(crate) rx: ReceiveBuffer,
     pub(crate) waits: Waits,
@@ -45,12 +45,12 @@ pub(crate) struct Waits {
     stall: Option<Stall>,
 }
 
-/// Progress of the directions with an unfinished transfer, for detecting a peer that stalls. It is
-/// compared only once `due` has passed, not in every turn. A busy connection thus rarely sets this
-/// timer.
+/// Progress of the directions with an unfinished transfer, for detecting a peer that stalls. The
+/// progress is compared only once `due` has passed, not in every turn. A busy connection thus
+/// rarely sets this timer.
 struct Stall {
     due: Instant,
-    /// Stream position up to which the LLP had taken bytes, if bytes were left to send.
+    /// Stream position up to which the LLP had accepted bytes, if bytes were left to send.
     sent: Option<u64>,
     /// Number of received bytes that were consumed, if an incomplete FPDU was left.
     received: Option<u64>,
@@ -59,7 +59,7 @@ struct Stall {
 /// Work that remains after a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Outcome {
-    /// The LLP did not take all bytes. The next turn is due when it is writable.
+    /// The LLP did not accept all bytes. The next turn is due when the LLP is writable.
     pub(crate) blocked: bool,
     /// The turn reached its size limit. The next one is due at once.
     pub(crate) more: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Outcome {
 enum Sent {
     /// Nothing is left that may be sent now.
     All,
-    /// The LLP takes no more for now.
+    /// The LLP accepts no more bytes for now.
     Blocked,
     /// The turn reached its size limit.
     Enough,

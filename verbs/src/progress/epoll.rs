@@ -48,9 +48,9 @@ fn wait_by_milliseconds<'a>(
     timeout: Option<&Timespec>,
 ) -> Result<&'a mut [Event]> {
     let most = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
-    // Called by number, because the function of the C library is a cancellation point. SAFETY: the
-    // set stays open for the time of the borrow. The kernel writes at most `most` events to `room`,
-    // and `Event` has the kernel's layout. A null signal mask is not read.
+    // Called by number, because the function of the C library is a cancellation point.
+    // SAFETY: the set stays open for the time of the borrow. The kernel writes at most `most`
+    // events to `room`, and `Event` has the kernel's layout. A null signal mask is not read.
     let count = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait,

@@ -1,12 +1,12 @@
 //! Group of the connections of one CQ that share an epoll set.
 //!
-//! If every poll of a CQ gave a turn to each of many connections, it would cost a system call per
-//! connection. A CQ with more than [`FEW`] QPs therefore has a *group*: an epoll set with the
-//! descriptors of all its connections. A poll queries the set once. It gives turns to the
-//! connections that are ready, and to *dirty* ones, which have staged requests. A waiting thread
-//! sleeps on the set. The background has the set as one descriptor in its own set. As with a single
-//! connection, it leaves the group alone while the program polls, and takes over when polling
-//! stops.
+//! If every poll of a CQ gave a turn (see [`super::drive`]) to each of many connections, it would
+//! cost a system call per connection. A CQ with more than [`FEW`] QPs therefore has a *group*: an
+//! epoll set with the descriptors of all its connections. A poll runs a *round*: it queries the set
+//! once, and gives turns to the connections that are ready and to *dirty* ones. A dirty connection
+//! has staged requests. A waiting thread sleeps on the set. The background has the set as one
+//! descriptor in its own set. As with a single connection, it leaves the group alone while the
+//! program polls, and takes over when polling stops.
 //!
 //! ```text
 //!            Cq::poll ──┐                      ┌── socket of QP 1
@@ -116,7 +116,8 @@ impl std::ops::BitOrAssign for TurnResult {
 impl EpollGroup {
     /// Creates an empty group.
     ///
-    /// # Errors Fails if the process has no descriptor left.
+    /// # Errors
+    /// Fails if the process has no descriptor left.
     pub(crate) fn new(device: &Arc<DeviceInner>) -> rustix::io::Result<Arc<Self>> {
         let background = &device.background;
         let token = background.token();
@@ -193,8 +194,8 @@ impl EpollGroup {
         }
     }
 
-    /// Prepares the calling thread's sleep until [`Self::wait_ends`]. Returns the descriptor to
-    /// sleep on.
+    /// Prepares a sleep of the calling thread, which ends with [`Self::wait_ends`]. Returns the
+    /// descriptor to sleep on.
     ///
     /// Sends all staged requests. Until the sleep ends, no requests are staged.
     pub(crate) fn wait_begins(&self) -> RawFd {
@@ -345,9 +346,10 @@ impl Source for EpollGroup {
         }
         let mut registration = self.registration.lock();
         if done.skipped || !self.dirty.is_empty() {
-            // Two cases need another round. A ready member was left to another thread, and arming
-            // the set now would make the background spin. Or a member became dirty meanwhile, and
-            // `schedule_round` (under this lock) set no timer because the set was watched.
+            // Two cases need another round. A ready member was skipped because another thread polls
+            // it, and arming the set now would make the background spin. Or a member became dirty
+            // meanwhile, and `schedule_round` (under this lock) set no timer because the set was
+            // watched.
             registration.fired_while_polled(&self.device.background, self.set.as_fd());
             return Verdict::Watch;
         }

@@ -139,8 +139,8 @@ impl State {
         self.peer_closed && self.fin_sent && llp.flushed()
     }
 
-    /// Checks the progress of the peer, if the check is due. Returns true if there was none for too
-    /// long.
+    /// Checks the progress of the peer, if the check is due. Returns true if the peer made no
+    /// progress for too long.
     fn check_progress(&mut self, now: Instant) -> bool {
         let Some(llp) = &mut self.llp else {
             return true;

@@ -9,8 +9,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A poll yields after this many consecutive polls that found a connection locked, which take some
-/// microseconds.
+/// Number of consecutive polls that find a connection locked before a poll yields. That many polls
+/// take some microseconds.
 ///
 /// With this yield, and with orphan polling that does not count a locked connection as idle
 /// (`OrphanTurn`), `ib_read_bw` of 1 MiB went from 4.6 to 5.8 GB/s (Intel Xeon).

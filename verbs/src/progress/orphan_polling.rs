@@ -7,9 +7,9 @@
 //!
 //! A connection stops being an orphan when another thread handles it. This is the case if a
 //! notification is requested on its own CQ, if a thread waits for it, or if its own CQ is polled. A
-//! poll of its own CQ is detected by the connection's time of the last poll, which then differs
-//! from the recorded one. The lock of the list is held during the turns and the wake-ups that they
-//! cause, but no thread ever waits for that lock.
+//! poll of its own CQ is detected because the connection's last poll time then differs from the
+//! recorded one. The lock of the list is held during the turns and the wake-ups that they cause,
+//! but no thread ever waits for that lock.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ const POLLED_WITHIN: Duration = Duration::from_millis(1);
 
 struct Orphan {
     qp: Weak<QpInner>,
-    /// Time of the last poll of the connection, as its last turn as an orphan set it; 0 before the
+    /// Time of the connection's last poll, as recorded by its last turn as an orphan; 0 before the
     /// first such turn.
     polled_at: u64,
     /// Consecutive turns that moved no bytes.
@@ -190,8 +190,8 @@ pub(super) mod tests {
             self.far.inner().orphans.count()
         }
 
-        /// Writes to the far side, which completes nothing there, and polls `idle`, until the
-        /// connection is an orphan.
+        /// Repeats Writes to the far side and polls of `idle` until the connection is an orphan.
+        /// The Writes complete nothing on the far side.
         fn until_it_is_an_orphan(&self) {
             let RemoteBuffer { addr, rkey, .. } = self.to.remote();
             let sges = [self.from.sge(0, 8)];

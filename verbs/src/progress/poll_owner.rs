@@ -19,10 +19,10 @@ pub(crate) enum PollOwner {
     Armed { interest: Interest },
     /// The one shot was used up while the program polled the CQ. The background checks again soon.
     Watched,
-    /// This many threads of the program wait on the descriptor themselves.
+    /// `threads` threads of the program wait on the descriptor.
     Waited { threads: u32 },
     /// In the set of a group, which has an owner of its own. `threads` threads of the program also
-    /// wait on the descriptor itself.
+    /// wait on the descriptor directly.
     Grouped { threads: u32 },
 }
 
@@ -103,8 +103,8 @@ pub(crate) struct Registration {
     pub(crate) owner: PollOwner,
     /// Earliest timer of this registration that is set in the background.
     pub(crate) timer: Option<Instant>,
-    /// The timer after `timer`. It is recorded so that it is not set again each time an earlier one
-    /// has expired, which would pile up timers.
+    /// Earliest timer after `timer`. It is recorded so that it is not set again after `timer` has
+    /// expired. Otherwise timers would pile up.
     next_timer: Option<Instant>,
     /// Readiness that the group's set reports while `Grouped`. [`Interest::None`]: the descriptor
     /// is not in the set now.
@@ -145,7 +145,7 @@ impl Registration {
     pub(crate) fn arm(&mut self, background: &Background, fd: BorrowedFd<'_>, wanted: Interest) {
         self.owner = self.owner.next(PollOwnerEvent::Arm { interest: wanted });
         let interest = match (self.owner.is_waited(), wanted.has_write()) {
-            // The kernel reports errors and hang-ups even to a descriptor armed for nothing, and
+            // The kernel reports errors and hang-ups even for a descriptor armed for no event, and
             // again at each arming.
             (false, _) if wanted == Interest::None => return,
             (false, _) => wanted,
@@ -226,8 +226,8 @@ impl Registration {
         }
     }
 
-    /// Leaves an event to the polling thread. If the last event was left to it as well, polling is
-    /// likely to continue, so the descriptor is removed from the background's set.
+    /// Leaves an event to the polling thread. If the previous event was left to it as well, polling
+    /// is likely to continue, so the descriptor is removed from the background's set.
     pub(crate) fn fired_while_polled(&mut self, background: &Background, fd: BorrowedFd<'_>) {
         if self.owner == PollOwner::Watched && !self.is_removed && !self.is_epoll_set {
             background.forget_fd(fd);
@@ -254,7 +254,7 @@ impl Registration {
     }
 
     /// Records that a thread of the program starts to wait on the descriptor. Returns false if the
-    /// owner is `Off`, so that there is nothing to wait on.
+    /// owner is `Off`, because then there is no descriptor to wait on.
     pub(crate) fn wait_begins(&mut self, background: &Background, fd: BorrowedFd<'_>) -> bool {
         if matches!(self.owner, PollOwner::Armed { .. }) && !self.is_removed {
             background.arm(self.token, fd, Interest::None);

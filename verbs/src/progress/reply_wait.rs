@@ -32,9 +32,9 @@ const MISSES: u32 = 4;
 
 /// Decides whether polls of a CQ wait briefly for the peer's reply.
 ///
-/// It counts *signs*. A sign is that the background receives bytes that complete nothing, while the
-/// program has taken completions since the last sign. If several threads count at once, a count may
-/// be lost, which does no harm.
+/// It counts *signs*. A sign occurs when the background receives bytes that complete nothing, and
+/// the program has taken completions since the last sign. If several threads count at once, a count
+/// may be lost, which does no harm.
 ///
 /// ```text
 ///                            `signs_needed` signs
@@ -221,7 +221,7 @@ mod tests {
         assert!(shared.expects_reply());
         assert!(!world.far_cq.req_notify(Notify::Any));
         assert!(!shared.expects_reply());
-        // The number of signs starts again as well.
+        // The count of signs restarts as well.
         let (reply, mut polls) = (ReplyWait::default(), 0);
         signs(&reply, &mut polls, SIGNS - 1);
         reply.disable();

@@ -17,8 +17,8 @@ use crate::settings::Timeouts;
 pub struct QpAttr {
     /// Current state.
     pub state: QpState,
-    /// The state as libibverbs names it (`qp_state`), by the table at [`QpState`]. `Idle` is
-    /// `IBV_QPS_INIT` after the program asked for that, and `IBV_QPS_RESET` before.
+    /// State of libibverbs (`qp_state`) for the current state, by the table at [`QpState`]. For
+    /// `Idle` it is `IBV_QPS_RESET`, or `IBV_QPS_INIT` after the program has requested that state.
     pub ibv_state: IbvQpState,
     /// Whether the send queue is still being drained for a graceful close (`sq_draining`).
     pub sq_draining: bool,

@@ -24,12 +24,12 @@ impl Qp {
         inner.drain(Some(timeout), |conn| conn.sq.completed_to() >= posted_to)
     }
 
-    /// Waits until every receive that this QP has now has completed (`ib_drain_rq`).
+    /// Waits until every receive that is now posted to this QP has completed (`ib_drain_rq`).
     ///
     /// On an open connection receives complete as the peer sends. Close the connection or reset the
-    /// QP first to have them flushed. With a shared receive queue only the receive of a message in
-    /// progress is waited for, because the others do not belong to this QP. Returns false if
-    /// `timeout` passed first, and in the child of a fork.
+    /// QP first to have them flushed. With a shared receive queue this waits only for the receive
+    /// of a message in progress, because the other receives do not belong to this QP. Returns false
+    /// if `timeout` passed first, and in the child of a fork.
     #[must_use]
     pub fn drain_receives(&self, timeout: Duration) -> bool {
         if self.is_inherited() {

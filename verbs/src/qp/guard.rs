@@ -15,8 +15,8 @@ use crate::trace;
 
 /// Observer that is notified after each release of a QP's lock.
 pub(crate) trait Watcher: Send + Sync {
-    /// Called without locks. `changed`: the state of the connection may have changed. The CQs may
-    /// have new completions in any case.
+    /// Called while the thread holds no lock. `changed`: the state of the connection may have
+    /// changed. The CQs may have new completions in any case.
     fn unlocked(&self, changed: bool);
 }
 
@@ -26,7 +26,7 @@ pub(crate) trait Watcher: Send + Sync {
 pub(super) struct Notifications {
     watcher: OnceLock<Arc<dyn Watcher>>,
     changed: AtomicBool,
-    /// Part of a trace that standard error did not take at once. There is at most one, because a
+    /// Part of a trace that standard error did not accept at once. There is at most one, because a
     /// connection ends once.
     trace_text: Mutex<Option<String>>,
     has_trace_text: AtomicBool,
@@ -48,7 +48,7 @@ impl Notifications {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Leaves this text to be written to standard error after the release of the lock, because
+    /// Stores this text, which is written to standard error after the release of the lock, because
     /// writing may block.
     pub(super) fn say_after_unlock(&self, text: Option<String>) {
         if text.is_some() {
@@ -72,15 +72,15 @@ impl Notifications {
     }
 }
 
-/// Guard of a QP's lock. The thread may hold no other lock when it drops the guard, because that
-/// wakes tasks.
+/// Guard of a QP's lock. The thread may hold no other lock when it drops the guard, because
+/// dropping it wakes tasks.
 pub(crate) struct QpGuard<'a> {
     // Fields are dropped in the order of their declaration.
     pub(super) locked: MutexGuard<'a, Locked>,
     _after_unlock: AfterUnlock<'a>,
 }
 
-/// Runs the notifications when it is dropped, which follows the release of the lock.
+/// Runs the notifications when it is dropped, after the lock has been released.
 struct AfterUnlock<'a>(&'a Notifications);
 
 impl<'a> QpGuard<'a> {

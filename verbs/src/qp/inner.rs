@@ -51,12 +51,12 @@ pub(crate) struct QpInner {
     changed: Condvar,
     /// Notifications of tasks about such changes.
     pub(super) notifications: Notifications,
-    /// Set when the QP was destroyed: it raises no further events.
+    /// Set when the QP is destroyed, after which it raises no further events.
     muted: AtomicBool,
     place: QpPlace,
 }
 
-/// Resources of a QP on the accounts of the device and of its domain, held as long as it exists.
+/// Charges of a QP on the accounts of the device and of its domain, held as long as the QP exists.
 pub(crate) struct QpPlace {
     /// Charges for the QP and for its receives.
     pub(crate) in_pd: [PdCharge; 2],
@@ -65,7 +65,7 @@ pub(crate) struct QpPlace {
     pub(crate) num: Arc<Number>,
 }
 
-/// Resources of a connection on the accounts of its peer.
+/// Charges of a connection on the account of its peer.
 pub(crate) struct PeerCharges {
     pub(crate) peer: Arc<PeerAccount>,
     /// Charge for a connection that the peer opened; `None` if this side connected.
@@ -78,16 +78,16 @@ pub(crate) struct PeerCharges {
 pub(crate) struct Locked {
     pub(crate) driven: Driven,
     pub(crate) registration: Registration,
-    /// Whether a poll received the last bytes. If so, polls will receive the next ones. Otherwise
+    /// Whether a poll received the last bytes. If so, the next bytes are left to polls. Otherwise
     /// the program does not poll continuously, even if it polled just now.
     pub(super) polls_receive: bool,
     addrs: Option<Addrs>,
-    /// Addresses for a new connection, used for a retry with MPA revision 1.
+    /// Local address and peer's address, for another attempt to connect.
     pub(super) target: Option<(Option<SocketAddr>, SocketAddr)>,
     /// Number of threads that wait for work to complete; every turn wakes them.
     pub(crate) drainers: u32,
-    /// LLP connections that ended while threads waited on their descriptors, closed when these
-    /// threads leave.
+    /// LLP connections that ended while threads waited on their descriptors. They are closed when
+    /// these threads leave.
     pub(super) retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
     /// Held from the first byte sent to the peer until the LLP is gone.
     pub(super) held: Option<PeerCharges>,
@@ -161,7 +161,7 @@ impl QpInner {
         qp
     }
 
-    /// Number of the QP; it stays in use while a reference is held.
+    /// Number of the QP. It is not reused while a reference to it is held.
     pub(crate) fn number(&self) -> Arc<Number> {
         Arc::clone(&self.place.num)
     }
@@ -240,8 +240,8 @@ impl QpInner {
         }
     }
 
-    /// Event part of [`publish`](Self::publish). A separate function, because nearly every turn has
-    /// no events.
+    /// Delivers the events for [`publish`](Self::publish). It is a separate function, because
+    /// nearly every turn has no events.
     #[cold]
     fn publish_events(&self, locked: &mut Locked) {
         let events = &locked.driven.conn.events;
@@ -268,7 +268,7 @@ impl QpInner {
                 _ => self.events.push(event),
             }
         }
-        // Returns the Read slots that were reserved and not negotiated.
+        // Releases the Read slots that were reserved but not negotiated.
         if let (Some(held), Some(negotiated)) = (&mut locked.held, &locked.driven.conn.negotiated) {
             held.ird.shrink_to(negotiated.ird);
         }
@@ -339,13 +339,14 @@ impl QpInner {
         let mark_dirty =
             || is_grouped && driver == Driver::Consumer && member.is_some_and(Member::mark_dirty);
         if outcome.more && !llp.wants_write_event() && !mark_dirty() {
-            // An edge-triggered descriptor reports only new bytes.
+            // An edge-triggered descriptor reports only new bytes, so a timer makes the next turn
+            // due.
             registration.set_timer(background, Some(self.device.now()));
         }
     }
 
     /// Waits until the asynchronous events of the QP that were taken are acknowledged. Then
-    /// discards the waiting ones, and makes the QP raise no further events.
+    /// discards the events that were not taken, and makes the QP raise no further events.
     ///
     /// # Errors
     /// Number of unacknowledged events, if `timeout` passed first.
@@ -404,7 +405,8 @@ impl QpInner {
         }
     }
 
-    /// After receives were posted, continues a message of the peer that waits for one.
+    /// Called after receives were posted. Continues the peer's message that waits for a receive, if
+    /// there is one.
     pub(crate) fn go_on(&self, locked: &mut Locked) {
         if locked.driven.conn.is_starving() {
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
@@ -481,12 +483,14 @@ impl Source for QpInner {
         let mut locked = self.lock();
         locked.registration.drop_expired_timers(now);
         if locked.driven.llp.is_none() {
-            // Polls give no turn to a connection that waits for its next attempt to connect.
+            // The background starts the next attempt to connect, because polls give no turn to a
+            // connection without an LLP.
             self.ask_again(&mut locked, now);
             return Verdict::Settled;
         }
         let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();
-        // The polls of a group are recorded in the group; for its members only a timer leads here.
+        // The polls of a group are recorded in the group. A member of a group gets here only by a
+        // timer.
         let is_grouped = locked.registration.owner.is_grouped();
         if polls_drive && !is_grouped && self.polled_alone(now) {
             // A polling thread handles the event. It is not lost, because the background checks
@@ -508,7 +512,7 @@ impl Source for QpInner {
         let (_, received_now) = locked.driven.moved();
         locked.polls_receive &= received == received_now;
         drop(locked);
-        // With manual progress the program gets turns only from the calls that it makes.
+        // With manual progress this turn ran in a call of the program, not in the background.
         if received != received_now && !self.device.background.is_manual() {
             for (cq, polls) in self.cqs.iter().zip(polls) {
                 cq.received_unseen(polls);

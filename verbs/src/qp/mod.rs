@@ -43,7 +43,7 @@ pub struct QpCaps {
     ///
     /// A request occupies a slot from the post until its completion is polled. A request that is
     /// unsignaled and succeeds occupies its slot until a later completion of the queue is polled. A
-    /// queue whose requests are all unsignaled therefore stays full after this many.
+    /// queue whose requests are all unsignaled therefore stays full after this many requests.
     pub max_send_wr: u32,
     /// Capacity of the receive queue, in work requests. A receive occupies a slot from the post
     /// until its completion is polled. Default: 128.
@@ -144,7 +144,7 @@ pub struct ConnectionInfo {
 /// Outstanding work then completes as flushed.
 pub struct Qp {
     inner: Arc<QpInner>,
-    /// Attributes of its creation. They also keep the objects alive that the QP uses.
+    /// Attributes with which the QP was created. They also keep the objects alive that the QP uses.
     made: Box<QpBuilder>,
     /// Set if outstanding work makes no completion when the QP is dropped.
     discards: bool,
@@ -262,9 +262,9 @@ impl Qp {
             .post(|conn| each(wrs, |_, wr| conn.post_send(wr)))
     }
 
-    /// Posts all requests of a list or none (`ibv_wr_complete`), otherwise as
-    /// [`post_send_list`](Self::post_send_list). A request may not use memory that another one of
-    /// the same list registers.
+    /// Posts all requests of a list or none (`ibv_wr_complete`). Otherwise it works like
+    /// [`post_send_list`](Self::post_send_list). A request may not use memory that another request
+    /// of the list registers.
     ///
     /// # Errors
     /// [`PostError`] names the first request that would be refused. None was posted.
@@ -330,7 +330,7 @@ impl Qp {
         self.post_recv_list(std::slice::from_ref(wr))
     }
 
-    /// Posts buffers for Sends from the peer, which are used in this order (a list of
+    /// Posts buffers for Sends from the peer. The buffers are used in this order (a list of
     /// `ibv_post_recv`).
     ///
     /// # Errors
@@ -362,10 +362,10 @@ impl Qp {
         crate::cm::connect(&self.inner, to, options)
     }
 
-    /// Connects over an existing stream, otherwise as [`Qp::connect`].
+    /// Connects as [`Qp::connect`] does, but over an existing stream.
     ///
-    /// This serves programs that first exchange data over the stream (RFC 5044 section 7.1) or
-    /// exchange addresses out of band. The peer accepts with
+    /// This method is for programs that first exchange data over the stream (RFC 5044 section 7.1),
+    /// or exchange addresses out of band. The peer accepts with
     /// [`Device::request_over`](crate::Device::request_over). `options.local` is ignored.
     ///
     /// ```
@@ -435,8 +435,8 @@ impl Qp {
     /// Reason why the connection ended or is ending (RFC 5040 sections 6.2 and 7.1); `None` while
     /// it is open.
     ///
-    /// An orderly reason ([`EndReason::is_orderly`]) may be replaced while the state is not yet
-    /// Error or Idle, if the close fails.
+    /// If the close fails, an orderly reason ([`EndReason::is_orderly`]) may be replaced until the
+    /// state is Error or Idle.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
         if self.is_inherited() {
@@ -446,8 +446,8 @@ impl Qp {
     }
 
     /// Headers of the last 32 frames of the connection, in both directions. (The verbs have no
-    /// counterpart.) After a connection has ended its record is kept until the QP is used again.
-    /// Payload is never recorded.
+    /// counterpart.) The record is kept after the end of the connection, until the QP is used
+    /// again. Payload is never recorded.
     #[must_use]
     pub fn flight_record(&self) -> FlightRecord {
         if self.is_inherited() {
@@ -532,7 +532,7 @@ impl Qp {
         if let Err(events) = self.inner.mute(timeout) {
             return Err((self, DestroyQpError::Unacknowledged { events }));
         }
-        // Holds the number until the completions are removed, so that no new QP gets it before.
+        // Holds the number until the completions are removed, so that no new QP gets it earlier.
         let (_number, qp_num) = (self.inner.number(), self.qp_num());
         let cqs = [self.send_cq.clone(), self.recv_cq.clone()];
         self.discards = true;
@@ -558,8 +558,8 @@ impl Qp {
 impl Drop for Qp {
     fn drop(&mut self) {
         if self.is_inherited() {
-            // The connection goes on in the parent. The memory is leaked, because freeing it would
-            // end the connection.
+            // The connection continues in the parent process. The memory is leaked, because freeing
+            // it would end the connection.
             std::mem::forget(Arc::clone(&self.inner));
             return;
         }

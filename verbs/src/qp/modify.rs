@@ -25,10 +25,9 @@ use crate::mem::Access;
 /// | `ERR` | to `Error` | abort | abort | abort | abort | stays |
 ///
 /// On iWARP the connection manager makes a QP ready: connect and accept do what INIT, RTR and RTS
-/// do on InfiniBand. A program that asks for these states in addition changes nothing. Only a
-/// connection leads to `RTR` or `RTS`, so they are refused in `Idle`. `SQD` starts a graceful
-/// close, which cannot be undone, and `ERR` is the abortive close. `SQE` is reported, and cannot be
-/// requested.
+/// do on InfiniBand. A later request for one of these states changes nothing. Only a connection
+/// leads to `RTR` or `RTS`, so they are refused in `Idle`. `SQD` starts a graceful close, which
+/// cannot be undone, and `ERR` is the abortive close. `SQE` is reported, and cannot be requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum IbvQpState {
     /// `IBV_QPS_RESET`: newly created or reset.
@@ -143,9 +142,9 @@ impl QpModify {
     ///
     /// Each segment of a Write is checked against them as it arrives. A Read or an Atomic Operation
     /// is checked as it arrives and again before it is carried out. Therefore no forbidden
-    /// operation starts after [`Qp::modify`] has returned, even if it was already waiting: it ends
-    /// the connection like any violation of access rights. A Read that is already being answered is
-    /// finished. A reset restores the rights set at creation.
+    /// operation starts after [`Qp::modify`] has returned, even one that was already waiting. Such
+    /// an operation ends the connection like any violation of access rights. A Read that is already
+    /// being answered is finished. A reset restores the rights set at creation.
     pub fn access(mut self, access: Access) -> Self {
         self.access = Some(access);
         self
@@ -224,7 +223,8 @@ enum Move {
 }
 
 impl Move {
-    /// Returns the effect of the transition `from` one state `to` another; `None` if it is illegal.
+    /// Returns the effect of the transition from state `from` to state `to`; `None` if it is
+    /// illegal.
     fn of(from: QpState, to: WantedState) -> Option<Move> {
         match to {
             WantedState::Verbs(to) => Self::by_verbs(from, to),
@@ -335,8 +335,8 @@ impl Qp {
     /// | `Terminate` | illegal | illegal | illegal | illegal | stays | abort |
     /// | `Error` | reset | illegal | illegal | illegal | illegal | stays |
     ///
-    /// * *disconnect* is [`Qp::disconnect`]. By the verbs, a QP with work in its send queue fails;
-    ///   here the work is carried out first.
+    /// * *disconnect* is [`Qp::disconnect`]. In the verbs it is an error if the send queue has
+    ///   work. Here the work is carried out first.
     /// * *Terminate* sends a Terminate Message (local catastrophic error, RFC 5040 section 4.8),
     ///   flushes, and closes gracefully so that the message arrives.
     /// * *abort* is [`Qp::abort`]. It sends no Terminate Message, because the verbs require an

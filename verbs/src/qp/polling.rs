@@ -30,8 +30,8 @@ impl QpInner {
         locked.driven.llp.is_some() && self.turn_by_poll(&mut locked, now, at, stays)
     }
 
-    /// Takes the lock if it is free. Otherwise counts the miss; after too many, marks a yield as
-    /// due.
+    /// Takes the lock if it is free. Otherwise counts the miss. After too many misses, requests a
+    /// yield.
     fn try_lock_to_poll(&self) -> Option<QpGuard<'_>> {
         let locked = self.try_lock();
         match locked {
@@ -93,7 +93,8 @@ impl QpInner {
         let moved = sent_now
             .abs_diff(sent)
             .saturating_add(received_now.abs_diff(received));
-        // The program could not poll during a long turn, so the time after it counts.
+        // The program could not poll during a long turn, so the end of the turn counts as the time
+        // of the poll.
         let end = match moved > SHORT_TURN {
             true => self.device.clock(self.device.now()),
             false => at,
@@ -142,8 +143,8 @@ impl QpInner {
     /// the consumer is about to sleep.
     ///
     /// Receives the bytes that have arrived, except for members of a group, for two reasons. The
-    /// program may read memory before it sleeps. While it posts and polls without a pause, the
-    /// background gets neither the processor nor the lock for many milliseconds.
+    /// program may read memory before it sleeps. And the background may not have received for many
+    /// milliseconds, if the program occupied the processor and the lock by posts and polls.
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
@@ -162,7 +163,7 @@ impl QpInner {
         let member = self.grouped_member(&locked);
         drop(locked);
         // Polls of this QP or of its other CQ may have kept the background away from the group.
-        // Further polls of the other CQ are recorded anew.
+        // Further polls of the other CQ are recorded again.
         if let Some(member) = member {
             member.group().hand_over();
         }
@@ -174,7 +175,7 @@ impl QpInner {
         self.ctx.send_cq.is_armed() || self.ctx.recv_cq.is_armed()
     }
 
-    /// Returns true if a thread polls the QP, by itself or with its group.
+    /// Returns true if a thread polls the QP, alone or with its group.
     pub(super) fn polled_recently(&self, now: Instant, at: u64) -> bool {
         self.polled_alone_at(at)
             || self

@@ -9,8 +9,8 @@ use crate::engine::{Connection, PostErrorKind, QpContext};
 use crate::progress::poll_owner::PollOwner;
 use crate::wait::after;
 
-/// Calls `take` for each request of a list in order, up to the first that is refused, which the
-/// error names.
+/// Calls `take` for each request of a list in order. Stops at the first refused request, and
+/// returns its index in the error.
 pub(crate) fn each<W>(
     wrs: &[W],
     mut take: impl FnMut(usize, &W) -> Result<(), PostErrorKind>,

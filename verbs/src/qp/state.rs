@@ -20,8 +20,8 @@ use core::fmt;
 /// A program changes the state with [`Qp::modify`](crate::Qp::modify), which has the table of legal
 /// transitions. Two details differ from the RDMA protocol verbs:
 ///
-/// * `Connecting` lies between their Idle and RTS, because here connect and accept are operations
-///   of the QP.
+/// * `Connecting` lies between Idle and RTS of the verbs, because here connect and accept are
+///   operations of the QP.
 /// * After the end of a connection the QP is in `Error`, even after a graceful close, which leads
 ///   to Idle in the verbs. So no receive is posted for the next connection by mistake.
 ///   [`Qp::reset`](crate::Qp::reset) leads back to `Idle`.

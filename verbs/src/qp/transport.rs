@@ -64,8 +64,8 @@ impl QpInner {
         self.changed();
     }
 
-    /// Detaches the LLP and closes it. If threads wait on its descriptor, it is closed after they
-    /// have left.
+    /// Detaches the LLP and closes it. If threads wait on its descriptor, the LLP is closed after
+    /// these threads have left.
     fn retire(&self, locked: &mut Locked, place: Option<Charge>) {
         let Some(llp) = locked.driven.llp.take() else {
             return;
@@ -91,8 +91,8 @@ impl QpInner {
         );
     }
 
-    /// Starts another attempt to connect: with MPA revision 1 (6581-10-05), or when it is due after
-    /// TCP refused.
+    /// Starts another attempt to connect: a retry with MPA revision 1 (6581-10-05), or a retry
+    /// after TCP refused. If the retry is not due yet, only sets a timer for it.
     pub(super) fn reconnect(&self, locked: &mut Locked) {
         self.retire(locked, None);
         locked.driven.rx = ReceiveBuffer::default();

@@ -23,12 +23,12 @@ pub(crate) struct SrqInner {
     /// See [`PostRules::late`].
     late_faults: bool,
     table: Arc<RegionTable>,
-    /// Places that polls of the CQs of all its QPs have freed.
+    /// Number of places freed by polls of the CQs of all its QPs.
     freed: Arc<FreedPlaces>,
     state: Mutex<State>,
     /// Number of receives, so that a connection on hold can check without the lock.
     len: AtomicUsize,
-    /// Number of QPs that use it.
+    /// Number of QPs that use the SRQ.
     qps: AtomicU32,
 }
 
@@ -84,9 +84,9 @@ pub(crate) struct Taken {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Counts {
     pub(super) max_wr: usize,
-    /// Receives that are posted and not taken.
+    /// Number of receives that are posted and not taken.
     pub(super) posted: usize,
-    /// Receives that are posted, and those whose completions were not polled.
+    /// Number of receives that are posted, plus those taken whose completions were not polled yet.
     pub(super) places_taken: usize,
     pub(super) limit: Limit,
 }
@@ -132,7 +132,7 @@ impl SrqInner {
         self.num
     }
 
-    /// Places that polls have freed: polling a receive's completion frees one.
+    /// Number of places freed by polls: polling a receive's completion frees one.
     pub(crate) fn freed(&self) -> &Arc<FreedPlaces> {
         &self.freed
     }
@@ -188,16 +188,16 @@ impl SrqInner {
             let Some((_, waiter)) = waiter else {
                 return;
             };
-            // A waiter that no longer takes a receive leaves it to the next.
+            // A waiter that no longer takes a receive leaves it to the next waiter.
             if let Some(waiter) = waiter.upgrade() {
                 waiter.receive_posted();
             }
         }
     }
 
-    /// Takes the oldest receive. `spent` is the scatter/gather list of a completed one, for reuse.
-    /// If the queue is empty, `waiter` is notified at the next post. No post is missed: either this
-    /// call finds a receive, or the post finds the waiter.
+    /// Takes the oldest receive. `spent` is the scatter/gather list of a completed receive, for
+    /// reuse. If the queue is empty, `waiter` is notified at the next post. No post is missed:
+    /// either this call finds a receive, or the post finds the waiter.
     pub(crate) fn take(
         &self,
         spent: Option<SgList>,
@@ -250,8 +250,8 @@ impl SrqInner {
         }
     }
 
-    /// Changes the given values completely, or not at all if `check` returns an error. Returns true
-    /// if the limit was already reached and its event is due.
+    /// Changes all given values, or none of them if `check` returns an error. Returns true if the
+    /// limit was already reached and its event is due.
     pub(super) fn modify<E>(
         &self,
         max_wr: Option<usize>,

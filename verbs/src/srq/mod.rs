@@ -29,7 +29,7 @@ pub struct SrqAttr {
     /// Number of places. A receive occupies one from its post until its completion is polled from
     /// the CQ of the QP that took it. Default: 1,024.
     pub max_wr: u32,
-    /// Scatter/gather elements of one receive. Default: 4.
+    /// Maximum number of scatter/gather elements in one receive. Default: 4.
     pub max_sge: u32,
     /// Armed limit: [`AsyncEvent::SrqLimitReached`] is raised once when fewer receives are left. 0:
     /// not armed. [`Pd::create_srq`] ignores it, as `ibv_create_srq` does, because a new SRQ is
@@ -72,7 +72,7 @@ setters! { const SrqModify {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModifySrqError {
-    /// More places are taken than the SRQ would have.
+    /// More places are occupied than the requested size has.
     #[error(
         "the shared receive queue has {posted} receives posted whose completions have not been polled, and cannot be made for {max_wr}; poll the receive CQs of its queue pairs, or resize it when fewer are posted"
     )]
@@ -152,7 +152,7 @@ pub(crate) struct SrqShared {
 /// The first segment of a message takes a receive. The receive completes to the receive CQ of the
 /// QP that took it, with that QP's number. If the QP fails before that, the receive is flushed; all
 /// other receives stay. A message that finds the queue empty is handled as
-/// [`OnNoReceive`](crate::OnNoReceive) says.
+/// [`OnNoReceive`](crate::OnNoReceive) describes.
 ///
 /// Clones are handles to the same queue. Any thread may post. The queue lives at least as long as
 /// its QPs.
@@ -325,7 +325,7 @@ impl Srq {
         self.counts().posted
     }
 
-    /// Changes the size or arms the limit (`ibv_modify_srq`), or both, completely or not at all.
+    /// Changes the size, arms the limit, or both (`ibv_modify_srq`). On an error nothing changes.
     /// Each arming raises one event. If fewer receives than the limit are posted, the event is
     /// raised at once, so a program cannot miss it.
     ///

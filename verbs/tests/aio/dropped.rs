@@ -43,7 +43,7 @@ fn a_dropped_send_keeps_its_buffer_until_the_network_has_taken_it() {
         let (received, buf) = b.connection.recv(inbox.get().await).await;
         assert_eq!(received.unwrap().len, LARGE);
         assert!(buf.iter().all(|byte| *byte == 7), "sent as it was");
-        // This waits until the network has taken the buffer, because the pool is empty before.
+        // The pool is empty, so this waits until the network has taken the buffer.
         let mut again = pool.get().await;
         again.fill(8);
     });
@@ -63,7 +63,7 @@ fn a_dropped_read_keeps_its_buffer_until_the_response_is_placed() {
         assert!(poll_once(read.as_mut()).is_pending());
     }
     block_on(async {
-        // When the pool hands out the buffer again, nothing of the response is placed in it any
+        // When the pool hands out the buffer again, no byte of the response is placed in it any
         // more.
         let mut buf = pool.get().await;
         assert!(buf.iter().all(|byte| *byte == 9));
@@ -169,7 +169,8 @@ fn a_send_is_safe_to_drop_after_any_number_of_polls() {
         drop(sends);
         block_on(async {
             // Posted messages arrive unchanged and in order, although no future waits for them. Two
-            // fitted into the queue at once, and the others followed when those had completed.
+            // of them fitted into the queue at once. The others followed when these two had
+            // completed.
             a.connection.send_inline(b"marker").await.unwrap();
             let mut arrived = 0;
             loop {

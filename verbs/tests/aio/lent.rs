@@ -85,7 +85,7 @@ fn a_window_is_given_back_with_a_message() {
 #[test]
 fn a_bind_that_cannot_be_ends_the_connection() {
     let (_a, b) = pair();
-    // The region lacks the right to bind windows, like the memory of a pool.
+    // Like the memory of a pool, the region lacks the right to bind windows.
     let region = b.domain.register(vec![0; 8], Access::LOCAL_WRITE).unwrap();
     let mut window = b.domain.alloc_window(WindowKind::Type2A).unwrap();
     let bind = region.window(0, 8, Access::REMOTE_READ);

@@ -39,8 +39,8 @@ fn a_waker_is_called_without_a_lock_by_the_thread_that_found_the_completion() {
     let mut recv = Box::pin(b.connection.recv(b.blank()));
     assert!(recv.as_mut().poll(&mut cx).is_pending());
     block_on(a.connection.send_inline(b"message")).unwrap();
-    // Only the progress thread of the device can find the completion. It sleeps until the socket is
-    // ready.
+    // Only the progress thread of the device can find the completion. That thread sleeps until the
+    // socket is ready.
     assert_eq!(calls.recv_timeout(LIMIT).unwrap(), "uwarp-progress");
     assert!(recv.as_mut().poll(&mut cx).is_ready());
     // If the polling thread itself finds the completion, it wakes no task, because the future is

@@ -80,7 +80,8 @@ fn the_to_may_be_any_where_the_memory_is_aligned() {
 
 #[test]
 fn memory_that_is_not_at_a_multiple_of_8_is_refused_by_the_peer_and_unchanged() {
-    // 7306-5.1.1-01, 7306-5.1.2-02, 7306-8.2-04, 7306-8.2-05; the last two have an aligned TO.
+    // 7306-5.1.1-01, 7306-5.1.2-02, 7306-8.2-04, 7306-8.2-05. The last two cases have an aligned
+    // TO.
     for (wire, iova, off) in [
         (Wire::Kernel, 0x1000, 1),
         (Wire::MEMORY, 0x1000, 4),
@@ -146,7 +147,7 @@ fn without_ord_there_are_no_atomics() {
     );
     assert_eq!(error, PostErrorKind::NoAtomics);
     assert!(error.to_string().contains("ORD"), "{error}");
-    // The same holds if the peer accepts no atomics.
+    // The post is refused in the same way if the peer accepts no atomics.
     let mut setup = Setup::new(Wire::MEMORY);
     setup.accept.ird = 0;
     setup.settings[1].limits.max_ird = 0;
@@ -189,7 +190,8 @@ fn a_send_a_read_and_an_atomic_carry_no_immediate_data() {
     both_ways(&a, &b);
 }
 
-/// Checks that the peer refuses the second of three atomics, after the first and without the third.
+/// Checks that the peer carries out the first of three atomics, refuses the second, and ignores the
+/// third.
 fn peer_refuses(wr: impl Fn(&Side, &Side, &[Sge]) -> u64, words_of_it: &str) {
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);

@@ -75,7 +75,8 @@ fn what_is_fenced_behind_an_atomic_waits_for_its_response() {
         let sges = all_of(&out);
         a.qp.post_send(&SendWr::fetch_add(1, &sges, RemoteBuffer::at(to, rkey), 1))
             .unwrap();
-        // The Send gathers the sink of the atomic. Only the fence makes its content correct.
+        // The Send gathers the sink of the atomic. Only with the fence is the content of the sink
+        // correct by then.
         a.qp.post_send(&SendWr::send(2, &sges).fence()).unwrap();
         a.send_cq.successes([1, 2]);
         b.recv_cq.success(9);
@@ -83,8 +84,8 @@ fn what_is_fenced_behind_an_atomic_waits_for_its_response() {
     }
 }
 
-/// Connects to a peer that never answers. An atomic is outstanding, a Send after it was sent, and
-/// another Send waits for the fence.
+/// Connects to a peer that never answers. An atomic is outstanding. A Send posted after the atomic
+/// was sent, and another Send waits for the fence.
 fn unanswered() -> (crate::common::Side, RawPeer, uwarp_verbs::MemoryRegion) {
     let mut setup = Setup::new(Wire::Kernel);
     setup.settings[0] = raw_settings();
@@ -108,10 +109,10 @@ fn unanswered() -> (crate::common::Side, RawPeer, uwarp_verbs::MemoryRegion) {
 
 #[test]
 fn the_peers_close_flushes_an_atomic_and_what_waits_behind_it_in_order() {
-    // 7306-5.4-01: without its Response the atomic counts as not carried out on this side.
+    // 7306-5.4-01: on this side, an atomic without its Response counts as not carried out.
     let (a, peer, _out) = unanswered();
     peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
-    // The Send between them was sent before the close.
+    // Request 2, a Send, was sent before the close.
     a.send_cq.flushed(1);
     a.send_cq.success(2);
     a.send_cq.flushed(3);

@@ -1,5 +1,5 @@
-//! Peers that do not implement RFC 7306. They send hand-made Terminate Messages: that of Linux siw,
-//! and those of the RFCs.
+//! Peers that do not implement RFC 7306. They send hand-made Terminate Messages: in the layout of
+//! Linux siw, and in the two layouts of the RFCs.
 
 use std::io::{Read as _, Write as _};
 
@@ -77,8 +77,8 @@ impl RawPeer {
     }
 }
 
-/// Asserts that the end of the connection is attributed to a peer without RFC 7306, and that its
-/// text says so.
+/// Asserts that the end of the connection is attributed to a peer without RFC 7306, in the reason
+/// and in its text.
 #[track_caller]
 fn does_not_know(side: &Side, expected: Opcode) {
     let reason = side.wait_end();

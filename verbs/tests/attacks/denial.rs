@@ -74,8 +74,8 @@ fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     assert!(modest_qp.wait_closed(PATIENCE));
     victim.healthy.works();
     drop((greedy_qp, modest_qp, srq));
-    // Both streams have ended, and each raised the event that it takes no more receives from the
-    // SRQ.
+    // Both streams have ended. Each raised the event `LastWqeReached`: its QP takes no more
+    // receives from the SRQ.
     let last = std::iter::from_fn(|| victim.device.poll_event())
         .filter(|event| matches!(event, AsyncEvent::LastWqeReached { .. }));
     assert_eq!(last.count(), 2);

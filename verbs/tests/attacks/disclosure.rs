@@ -36,7 +36,7 @@ fn reads(s: &mut Scene, at: (u32, u64), expected: &[u8], msn: u32) {
     assert_eq!(s.peer.receive_ulpdu(), response.bytes());
 }
 
-/// Creates a scene that may have two more regions than usual.
+/// Creates a scene whose limit allows two more regions than usual.
 fn roomy(role: Role) -> Scene {
     let mut setup = Setup::new(role);
     setup.settings.limits.max_mr += 2;
@@ -78,7 +78,8 @@ fn s6_3_2_fresh_buffer_holds_nothing_of_others() {
     }
 }
 
-/// After the peer has read, the program invalidates the STag before it puts other bytes there.
+/// After the peer has read, the program invalidates the STag before it stores other bytes in the
+/// memory.
 #[test]
 fn s6_3_3_read_after_the_transfer() {
     for role in ROLES {
@@ -100,7 +101,7 @@ fn s6_3_3_read_after_the_transfer() {
     }
 }
 
-/// A part of an array is registered. The bytes on both sides of it cannot be read.
+/// A part of an array is registered. The bytes before and after this part cannot be read.
 #[test]
 fn s6_3_4_rest_of_a_buffer_of_which_a_part_is_registered() {
     for role in ROLES {

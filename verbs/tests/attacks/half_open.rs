@@ -11,8 +11,8 @@ use crate::scene::Victim;
 use crate::victim::loopback;
 use crate::wire::{CRC, REJECT, REPLY, REQUEST, startup};
 
-/// Silent connections up to the limit of one address wait for their timeout. Each further one is
-/// reset at once.
+/// Silent connections up to the limit of one address wait for their timeout. Each further
+/// connection is reset at once.
 #[test]
 fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
     let mut victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 3));
@@ -59,7 +59,8 @@ fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
     goes_on(victim);
 }
 
-/// Connects a peer whose Request waits for the program's decision. Returns both.
+/// Connects a peer whose Request waits for the program's decision. Returns the peer and the
+/// Request.
 fn asks(victim: &Victim, host: u8) -> (Peer, ConnectRequest) {
     let peer = opens(victim, [127, 0, 0, host], None);
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
@@ -143,7 +144,7 @@ fn s6_4_1_silent_connections_of_many_addresses_fill_the_device() {
 }
 
 /// Silent peers take all places of a listener. Each honest peer gets the place of the oldest silent
-/// one.
+/// peer.
 #[test]
 fn s6_4_1_silent_connections_of_many_addresses_fill_a_listener() {
     let victim = Victim::new(with(|limits| limits.max_startup = 8));
@@ -170,7 +171,7 @@ fn s6_4_1_requests_that_wait_are_never_displaced() {
     let to = victim.listener.local_addr();
     let (mut first, request) = asks(&victim, 2);
     let (_second, _held) = asks(&victim, 3);
-    // Silent peers displace each other from the third place.
+    // Silent peers displace each other from the third and last place.
     let mut silent = Peer::connect_from(ATTACKER, to);
     for _ in 0..3 {
         let next = Peer::connect_from(ATTACKER, to);
@@ -180,8 +181,8 @@ fn s6_4_1_requests_that_wait_are_never_displaced() {
     }
     let (_third, _also_held) = asks(&victim, 4);
     told_of_displaced(&victim, silent.addr(), 3, true);
-    // Now no connection can be displaced. The fourth Request waits until the program decides on
-    // another one.
+    // Now no connection can be displaced. The fourth Request waits until the program decides on an
+    // earlier one.
     let fourth = opens(&victim, OTHER, None);
     request.reject(b"").unwrap();
     let reject = startup(REPLY, CRC | REJECT, 1, b"");
@@ -232,8 +233,8 @@ fn s6_4_1_silent_connections_and_a_small_backlog() {
     goes_on(victim);
 }
 
-/// The attacker keeps the TCP connections of failed startups open. They keep their places until
-/// they are gone.
+/// The attacker keeps the TCP connections of failed startups open. Such a connection keeps its
+/// place until it is closed.
 #[test]
 fn s6_4_1_failed_startups_that_the_peer_does_not_close() {
     let victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 3));

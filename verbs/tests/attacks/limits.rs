@@ -43,8 +43,8 @@ fn accepts(victim: &Victim) -> Result<Qp, AcceptError> {
     request.accept(&qp, &AcceptOptions::default()).map(|()| qp)
 }
 
-/// Checks that the healthy connection works and nothing is left over, after all objects of the
-/// attacker are gone.
+/// Called after all objects of the attacker are gone. Checks that the healthy connection works and
+/// that nothing is left over.
 pub(crate) fn goes_on(mut victim: Victim) {
     victim.healthy.works();
     victim.check_unharmed();
@@ -105,7 +105,7 @@ fn s6_4_1_more_connections_than_one_address_may_have() {
     goes_on(victim);
 }
 
-/// Two Requests arrive before either is accepted. The second accept fails with a reason.
+/// Two Requests arrive before one of them is accepted. The second accept fails with a reason.
 #[test]
 fn s6_4_1_requests_at_once_beyond_the_connections_of_one_address() {
     let victim = Victim::new(with(|limits| {
@@ -292,8 +292,8 @@ fn s6_4_2_idle_connections_that_ask_for_many_reads() {
     goes_on(victim);
 }
 
-/// The peer sends one Read more than its IRD. The attacker's stream ends, and no other stream is
-/// affected.
+/// The peer sends one Read more than the IRD allows. The attacker's stream ends, and no other
+/// stream is affected.
 #[test]
 fn s6_4_3_3_more_reads_than_the_ird() {
     for ird in [0, 2, 4] {

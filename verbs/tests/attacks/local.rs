@@ -23,8 +23,8 @@ fn s7_1_cq_of_another_device() {
     victim.check_unharmed();
 }
 
-/// A part of the program asks for the whole IRD. It gets the rest that is available, and can see
-/// the number (5042-7.2-01).
+/// A part of the program asks for the whole IRD. It gets only what is available, and can see that
+/// number (5042-7.2-01).
 #[test]
 fn s7_2_more_places_for_reads_than_are_left() {
     let mut settings = settings();

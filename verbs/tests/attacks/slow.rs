@@ -62,8 +62,9 @@ fn s6_4_4_fpdu_that_is_never_finished() {
     }
 }
 
-/// Many streams of one peer begin FPDUs. Only as many are read as the memory limit allows. The rest
-/// waits in TCP until one of them is finished. Peers with other addresses are not affected.
+/// Many streams of one peer begin FPDUs. Only as many are read as the memory limit allows. The
+/// other streams wait in TCP until one of these FPDUs is finished. Peers with other addresses are
+/// not affected.
 #[test]
 fn s6_4_3_1_unfinished_fpdus_hold_no_more_memory_than_the_limit() {
     let mut settings = settings();

@@ -68,7 +68,8 @@ fn stags(count: usize) -> Vec<u32> {
 
 /// A peer that knows many STags guesses the next one: by a constant step, by the previous step, by
 /// the most frequent step, or by flipped bits. The bounds are about eight standard deviations away
-/// from the mean. 5040-8.1.1-05, 5042-6.1.1-i02; 5040-8.1.1-06: every bit is used.
+/// from the mean. Requirements: 5040-8.1.1-05, 5042-6.1.1-i02, and 5040-8.1.1-06 (every bit is
+/// used).
 #[test]
 fn s6_1_1_next_stag_cannot_be_predicted_from_those_before() {
     let seen = stags(20_000);
@@ -97,7 +98,7 @@ fn s6_1_1_next_stag_cannot_be_predicted_from_those_before() {
         steps.values().all(|count| *count <= 3),
         "a step comes often"
     );
-    // Each bit is set in half of the STags, and does not predict the same bit of the next one.
+    // Each bit is set in half of the STags, and does not predict the same bit of the next STag.
     let half = seen.len() as f64 / 2.0;
     let far = 8.0 * (seen.len() as f64).sqrt() / 2.0;
     for bit in 0..32 {
@@ -126,7 +127,7 @@ fn s6_1_1_next_stag_cannot_be_predicted_from_those_before() {
     assert_eq!(indices.len(), seen.len());
 }
 
-/// The STags of two devices have nothing in common. Neither have those of a device before and after
+/// The STags of two devices have nothing in common, nor have the STags of a device before and after
 /// a restart.
 #[test]
 fn s6_1_1_stags_of_another_device_tell_nothing() {

@@ -29,10 +29,8 @@ fn tests() -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns the rows of the table without its head: `attack
-/// section
-/// defence
-/// test`.
+/// Returns the rows of the table without its head. The columns are attack, section, defence and
+/// test.
 fn rows() -> Vec<Vec<String>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../SECURITY.md");
     let text = std::fs::read_to_string(path).unwrap();

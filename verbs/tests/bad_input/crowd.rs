@@ -1,4 +1,4 @@
-//! Many peers that misbehave at the same time, while another one works continuously.
+//! Many peers that misbehave at the same time, while a correct peer works continuously.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -103,7 +103,8 @@ fn many_bad_peers_do_not_disturb_a_good_one() {
             assert_eq!(qp.state(), QpState::Error);
             eventually("a reason", || qp.end_reason());
         }
-        // On a busy machine the bad peers might all be gone before the good one has worked at all.
+        // On a busy machine the bad peers might all be gone before the good peer has completed any
+        // work.
         eventually("work of the good one", || {
             (rounds.load(Ordering::Acquire) > 0).then_some(())
         });

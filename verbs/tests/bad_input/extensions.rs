@@ -51,7 +51,7 @@ fn atomic(header: AtomicHeader) -> Untagged {
     Untagged::new(ATOMIC_REQUEST, 1, 1, &header.bytes())
 }
 
-/// 7306-6.3-07: no RFC defines an error code for it. The receive fails.
+/// 7306-6.3-07: no RFC defines an error code for such Immediate Data. The receive fails.
 #[test]
 fn immediate_data_of_another_length() {
     for opcode in [IMMEDIATE, IMMEDIATE_SOLICITED] {
@@ -237,7 +237,7 @@ fn atomic_operations_on_addresses_that_are_no_multiple_of_8() {
     }
 }
 
-/// The checks are those of Reads, but the Terminate has no RDMA header (7306-8.1-02).
+/// Atomics are checked like Reads, but the Terminate has no RDMA header (7306-8.1-02).
 #[test]
 fn atomic_operations_on_memory_that_the_peer_may_not_change() {
     type Change = fn(&Scene, AtomicHeader) -> AtomicHeader;
@@ -364,7 +364,7 @@ fn a_good_atomic_response_completes_the_atomic() {
     }
 }
 
-/// 7306-5.2.2-i02: no RFC defines error codes for them.
+/// 7306-5.2.2-i02: no RFC defines error codes for wrong Atomic Responses.
 #[test]
 fn atomic_responses_that_are_wrong() {
     type Change = fn(Untagged) -> Untagged;

@@ -8,8 +8,8 @@ const BAD_CRC: Code = Code::mpa(0x02);
 const BAD_MARKER: Code = Code::mpa(0x03);
 
 impl Scene {
-    /// Sends raw bytes, followed by a correct Write. Our side sends a Terminate if `may_tell` is
-    /// true. It must not if it is a responder that has not validated an FPDU yet (5044-7.1.2-15).
+    /// Sends raw bytes, followed by a correct Write. Our side must send a Terminate if `may_tell`
+    /// is true. A responder must not send one before it has validated an FPDU (5044-7.1.2-15).
     fn breaks_framing(mut self, wrong: &[u8], code: Code, may_tell: bool, words: &str) {
         let behind = self.write(1000, b"behind what was wrong").bytes();
         let behind = self.peer.tx.seal(&behind);
@@ -215,7 +215,7 @@ fn terminate_between_markers() {
 }
 
 /// The length exceeds that of any FPDU. Our side does not wait for that many bytes, and there is no
-/// CRC to check. No RFC defines an error code for it.
+/// CRC to check. No RFC defines an error code for such a length.
 #[test]
 pub(crate) fn impossible_length() {
     for role in ROLES {

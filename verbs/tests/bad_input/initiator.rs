@@ -61,7 +61,8 @@ fn fails(
     .ends(sees, words);
 }
 
-/// Checks that the connect fails and the peer gets a FIN, if the peer answers with these bytes.
+/// Connects to a peer that answers with `bytes`. Checks that the connect fails and that the peer
+/// gets a FIN.
 fn refuses(bytes: &[u8], words: &str) {
     fails(
         settings(),
@@ -101,8 +102,8 @@ fn accepting(first: u16, second: u16) -> Vec<u8> {
     startup(REPLY, CRC | ENHANCED, 2, &words(first, second))
 }
 
-/// 5044-7.1.1-04, 5044-7.1.2-12, 5044-8-09: the peer does not speak iWARP, and the error names what
-/// it sent.
+/// 5044-7.1.1-04, 5044-7.1.2-12, 5044-8-09: the peer does not speak iWARP, and the error shows what
+/// the peer sent.
 #[test]
 pub(crate) fn peer_that_is_not_iwarp() {
     refuses(
@@ -151,8 +152,8 @@ fn private_data_that_is_too_long() {
     }
 }
 
-/// 6581-6-04, 6581-10-01: the S flag without the words, the words without the S flag, and neither
-/// of them.
+/// 6581-6-04, 6581-10-01: the S flag without the IRD and ORD words, the words without the S flag,
+/// and a Reply without both.
 #[test]
 fn reply_without_ird_and_ord() {
     refuses(
@@ -205,8 +206,8 @@ fn reject_with_ird_and_ord() {
     }
 }
 
-/// 6581-9.1-11, 6581-9.1-13: values that the responder does not negotiate stay unchanged. The
-/// program can query whether they were negotiated.
+/// 6581-9.1-11, 6581-9.1-13: a depth that the responder does not negotiate keeps our value. The
+/// program can query the values that the responder sent.
 #[test]
 fn reply_that_leaves_ird_and_ord_to_the_programs() {
     for (ird, ord, holds) in [
@@ -276,7 +277,7 @@ pub(crate) fn reply_that_needs_too_deep_an_ird() {
     }
 }
 
-/// 6581-9.2-10: both sides have no kind of RTR indication in common.
+/// 6581-9.2-10: the two sides have no kind of RTR indication in common.
 #[test]
 fn reply_without_a_matching_rtr() {
     let cases = [
@@ -306,7 +307,7 @@ fn reply_without_a_matching_rtr() {
     }
 }
 
-/// 6581-9.2-12: the Reply has the peer-to-peer flag, and the Request did not.
+/// 6581-9.2-12: the Reply has the peer-to-peer flag, although the Request did not have it.
 #[test]
 fn peer_to_peer_reply_to_a_client_server_request() {
     let reply = accepting(PEER_TO_PEER | RTR_SEND | 4, RTR_WRITE | 4);
@@ -320,7 +321,7 @@ fn peer_to_peer_reply_to_a_client_server_request() {
     );
 }
 
-/// 6581-10-05: without the setting for a retry, the error suggests it.
+/// 6581-10-05: without the setting for a retry, the error suggests the setting.
 #[test]
 pub(crate) fn close_without_a_word() {
     fails(
@@ -332,7 +333,7 @@ pub(crate) fn close_without_a_word() {
     );
 }
 
-/// 6581-10-05: with the setting, a new connection of revision 1 is made, and works.
+/// 6581-10-05: with the setting, a new connection with revision 1 is opened, and works.
 #[test]
 fn close_without_a_word_and_a_retry_with_revision_1() {
     let mut victim = Victim::new(settings().retry_with_revision_1(true));

@@ -5,10 +5,10 @@
 //!   a FIN.
 //! * Outstanding requests complete with the right status or are flushed; one event gives the
 //!   reason.
-//! * A second connection of the same device works before, meanwhile and after.
+//! * A second connection of the same device works before, during and after the bad input.
 //! * No byte changes that the peer had no right to change.
-//! * Nothing is left over: the test uses up the limits of the device, which has room for the same
-//!   number of objects again.
+//! * Nothing is left over: after the test the device has room for as many objects as its limits
+//!   allow.
 //!
 //! Tests cite the requirements that they check (`5041-7.1-10`: RFC, section, number).
 

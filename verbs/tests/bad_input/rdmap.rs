@@ -5,7 +5,7 @@ use crate::wire::{Code, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, Tagged, Un
 
 const VERSION: Code = Code::rdmap(2, 0x05);
 const OPCODE: Code = Code::rdmap(2, 0x06);
-/// Error code for a length that leaves no room for the headers. Linux siw uses the same one.
+/// Error code for a length that leaves no room for the headers. Linux siw uses the same code.
 const LENGTH: Code = Code::mpa(0x03);
 
 /// 5040-7.2-02, 5040-4.1-i01, 7306-1.1-i01: unknown opcodes in an untagged segment.
@@ -91,8 +91,8 @@ fn another_rdmap_version() {
     }
 }
 
-/// 5040-7.2-03: the wrong version is in a Read Request. Figure 10 requires no RDMA header in the
-/// Terminate for it.
+/// 5040-7.2-03: the wrong version is in a Read Request. For this error Figure 10 requires no RDMA
+/// header in the Terminate.
 #[test]
 fn read_request_of_another_rdmap_version() {
     let bad = |s: &mut Scene| {
@@ -106,7 +106,7 @@ fn read_request_of_another_rdmap_version() {
 }
 
 /// 5041-6.2.2-03: the ULPDU has no byte, one byte, or all but the last byte of a header. No RFC
-/// defines an error code for it.
+/// defines an error code for such a ULPDU.
 #[test]
 pub(crate) fn ulpdu_shorter_than_its_ddp_header() {
     for role in ROLES {
@@ -135,7 +135,7 @@ pub(crate) fn ulpdu_shorter_than_its_ddp_header() {
 }
 
 /// Only the first error is reported (5040-7.1-05), and nothing after it is processed (5041-7.1-18).
-/// So there is a single Terminate.
+/// Therefore the peer gets a single Terminate.
 #[test]
 fn many_wrong_things_get_one_terminate() {
     for role in ROLES {

@@ -165,7 +165,7 @@ fn read_request_with_a_message_offset() {
     refuses(bad, Code::ddp(2, 0x04), "Message Offset");
 }
 
-/// 5040-7.2-05, 5041-7.1-04: a buffer of queue 1 has the 28 bytes of a Read Request.
+/// 5040-7.2-05, 5041-7.1-04: a buffer of queue 1 holds exactly the 28 bytes of a Read Request.
 #[test]
 fn read_request_that_is_too_long() {
     for more in [1, 100] {
@@ -177,7 +177,7 @@ fn read_request_that_is_too_long() {
     }
 }
 
-/// 5040-7.2-05: no RFC defines an error code for it.
+/// 5040-7.2-05: no RFC defines an error code for such a Request.
 #[test]
 fn read_request_that_is_too_short() {
     for role in ROLES {
@@ -190,7 +190,8 @@ fn read_request_that_is_too_short() {
     }
 }
 
-/// A Read Request has one segment (RFC 5040 section 5.2.1). No RFC defines an error code for two.
+/// A Read Request has one segment (RFC 5040 section 5.2.1). No RFC defines an error code for a
+/// Request of two segments.
 #[test]
 fn read_request_that_would_go_on() {
     let bad = |s: &mut Scene| {
@@ -203,8 +204,8 @@ fn read_request_that_would_go_on() {
     refuses(bad, Code::rdmap(2, 0xFF), "Last flag");
 }
 
-/// 5040-6.1-05, 5042-6.4.3.3-i01: no RFC defines an error code for it. Queue 1 has no buffer for
-/// one more Request.
+/// 5040-6.1-05, 5042-6.4.3.3-i01: no RFC defines an error code for the excess Request. It is
+/// reported as a Request for which queue 1 has no buffer.
 #[test]
 pub(crate) fn more_reads_than_ird() {
     for role in ROLES {
@@ -281,7 +282,8 @@ fn response(s: &Scene, payload: &[u8]) -> Tagged {
     Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, payload)
 }
 
-/// 5040-5.2.2-i01: no RFC defines an error code for it. The Terminate reports an unexpected opcode.
+/// 5040-5.2.2-i01: no RFC defines an error code for such a Response. The Terminate reports an
+/// unexpected opcode.
 #[test]
 pub(crate) fn read_response_that_nobody_asked_for() {
     for role in ROLES {
@@ -374,7 +376,7 @@ fn read_response_with_another_tagged_offset() {
     }
 }
 
-/// 5040-5.2.2-05: one segment exceeds the sink, or a second segment would end after it.
+/// 5040-5.2.2-05: one segment exceeds the sink, or a second segment would end after the sink.
 #[test]
 pub(crate) fn read_response_longer_than_asked_for() {
     let blamed = Some((READ, Status::BadResponse));

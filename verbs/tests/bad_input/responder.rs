@@ -9,9 +9,11 @@ use crate::wire::{
     startup, startup_claiming, words,
 };
 
-/// MPA's error code for a lost connection (RFC 5044 section 8), in the local report.
+/// MPA's error code for a lost connection (RFC 5044 section 8). It appears only in the local
+/// report.
 const LOST: u8 = 1;
-/// MPA's error code for an invalid startup frame (RFC 5044 section 8), in the local report.
+/// MPA's error code for an invalid startup frame (RFC 5044 section 8). It appears only in the local
+/// report.
 const INVALID_FRAME: u8 = 4;
 
 /// Action of the peer after it has sent its bytes.
@@ -22,8 +24,8 @@ enum Then {
     Reset,
 }
 
-/// The peer sends these bytes instead of an MPA Request. It receives no byte, the program gets no
-/// request, and the listener reports the reason and keeps working. This is done three times,
+/// The peer sends these bytes instead of an MPA Request. It receives no byte, and the program gets
+/// no request. The listener reports the reason and keeps working. The check runs three times,
 /// because the listener has two places.
 fn refuses_startup(settings: &Settings, bytes: &[u8], then: Then, code: u8, words: &str) {
     let mut victim = Victim::new(settings.clone());
@@ -56,7 +58,7 @@ fn refuses(bytes: &[u8], words: &str) {
     refuses_startup(&settings(), bytes, Then::Wait, INVALID_FRAME, words);
 }
 
-/// 5044-7.1.1-02, 5044-7.1.2-04, 5044-8-09: the error names what was sent instead of MPA.
+/// 5044-7.1.1-02, 5044-7.1.2-04, 5044-8-09: the error shows what was sent instead of MPA.
 #[test]
 pub(crate) fn wrong_key() {
     refuses(
@@ -98,7 +100,7 @@ fn wrong_revision() {
     }
 }
 
-/// 6581-10-04: our side accepts revision 1 only, as without RFC 6581.
+/// 6581-10-04: our side accepts revision 1 only, like an endpoint without RFC 6581.
 #[test]
 fn enhanced_request_where_only_revision_1_is_spoken() {
     let settings = settings()
@@ -124,7 +126,7 @@ fn private_data_that_is_too_long() {
     }
 }
 
-/// 6581-6-04: the S flag announces the words with IRD and ORD, and they are missing.
+/// 6581-6-04: the S flag announces the words with IRD and ORD, but they are missing.
 #[test]
 fn enhanced_request_without_its_words() {
     for len in [0, 3] {
@@ -133,7 +135,7 @@ fn enhanced_request_without_its_words() {
     }
 }
 
-/// 5044-7.1.1-16, 5044-7.1.2-11: the frame has more bytes than PD_Length says.
+/// 5044-7.1.1-16, 5044-7.1.2-11: the frame has more bytes than PD_Length announces.
 #[test]
 pub(crate) fn private_data_longer_than_its_length() {
     refuses(
@@ -146,7 +148,8 @@ pub(crate) fn private_data_longer_than_its_length() {
     );
 }
 
-/// 5044-7.1.1-16: the frame has fewer bytes than PD_Length says, or fewer than any frame.
+/// 5044-7.1.1-16: the frame has fewer bytes than PD_Length announces, or fewer than the shortest
+/// frame.
 #[test]
 pub(crate) fn request_that_ends_too_early() {
     let whole = startup(REQUEST, CRC, 1, b"private data");
@@ -249,7 +252,7 @@ fn bytes_between_the_request_and_the_reply() {
     .ends(Sees::Fin, "this side closed the connection");
 }
 
-/// 5044-7.1.1-i02: R has no meaning in a Request. Reserved bits are ignored as well.
+/// 5044-7.1.1-i02: The R flag has no meaning in a Request. Reserved bits are ignored as well.
 #[test]
 fn flags_without_meaning_are_not_looked_at() {
     let mut victim = Victim::new(settings());

@@ -25,7 +25,7 @@ pub(crate) fn write_with_an_stag_that_was_never_given_out() {
     refuses(bad, INVALID_STAG, "invalid STag");
 }
 
-/// 5041-7.1-10: the index of the STag is valid, and the key is not.
+/// 5041-7.1-10: the index of the STag is valid, but the key is not.
 #[test]
 fn write_with_another_key_part_of_the_stag() {
     for wrong in [1, 0x80, 0xFF] {
@@ -103,8 +103,8 @@ fn write_outside_of_the_bounds() {
     }
 }
 
-/// 5041-7.1-15: bytes of the segment before the wrong one stay placed. Nothing of the wrong segment
-/// is placed.
+/// 5041-7.1-15: the bytes of the segment before the wrong segment stay placed. Nothing of the wrong
+/// segment is placed.
 #[test]
 fn second_segment_of_a_write_beyond_the_end() {
     for role in ROLES {

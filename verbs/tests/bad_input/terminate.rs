@@ -91,7 +91,7 @@ fn terminate_with_reserved_bits() {
     }
 }
 
-/// 5040-5.4-07: nothing may follow a Terminate Message. Anything that does is ignored.
+/// 5040-5.4-07: nothing may follow a Terminate Message. Whatever follows it is ignored.
 #[test]
 fn terminate_twice() {
     for role in ROLES {
@@ -119,7 +119,7 @@ fn terminate_and_then_a_reset() {
 }
 
 /// 5040-5.4-i01: the message ends before the parts that it announces. No RFC defines an error code
-/// for it.
+/// for such a message.
 #[test]
 pub(crate) fn terminate_that_is_too_short() {
     let with_ddp_header = [0x11, 0x01, 0xC0, 0, 0, 46, 0xC1, 0x40, 0, 0];
@@ -194,8 +194,8 @@ fn terminate_that_is_too_long() {
     refuses(bad, Code::ddp(2, 0x05), "too long");
 }
 
-/// The Terminate Message arrives while our Read is outstanding. Requests in progress are not blamed
-/// for it.
+/// The Terminate Message arrives while our Read is outstanding. The Read is not blamed for the
+/// error.
 #[test]
 fn terminate_of_the_llp() {
     let mut s = Scene::new(Role::Initiator);

@@ -20,7 +20,7 @@ use crate::wire::{
 };
 
 const SOON: Duration = Duration::from_millis(100);
-/// Timeout for peers that must send something within this time. A busy machine may delay them.
+/// Timeout in tests whose peer must send something in time. A busy machine may delay the peer.
 const LATER: Duration = Duration::from_millis(700);
 
 fn with(timeouts: Timeouts) -> Settings {
@@ -71,7 +71,7 @@ fn initiator_that_sends_one_byte_now_and_then() {
     gives_up(victim, "sent nothing more for too long, after");
 }
 
-/// The program does not decide, so the peer gets a reject.
+/// The program does not decide on the Request, so the peer gets a reject.
 #[test]
 fn request_that_nobody_decides() {
     let mut victim = Victim::new(with(PATIENT.decision(SOON)));
@@ -164,8 +164,8 @@ fn responder_that_sends_one_byte_now_and_then() {
     );
 }
 
-/// RFC 6581 section 9.2: the RTR indication must arrive next, without the program. A Terminate
-/// cannot report that it is missing (5044-7.1.2-15).
+/// RFC 6581 section 9.2: the peer must send the RTR indication next, without an action of its
+/// program. A Terminate cannot report that the indication is missing (5044-7.1.2-15).
 #[test]
 fn initiator_without_its_rtr_indication() {
     let mut victim = Victim::new(with(PATIENT.rtr(SOON)));
@@ -254,7 +254,7 @@ fn peer_that_does_not_read() {
     s.ends(Sees::Nothing, "opcode 0xc");
 }
 
-/// The host drops every packet, as a firewall does, because its listen queue is full.
+/// The host of the peer drops every packet, as a firewall does, because its listen queue is full.
 #[test]
 fn host_that_does_not_answer() {
     let socket = rustix::net::socket(

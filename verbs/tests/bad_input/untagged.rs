@@ -142,7 +142,7 @@ pub(crate) fn send_longer_than_its_receive() {
     }
 }
 
-/// 5041-7.1-04, 5041-7.1-15: the segment that fits is placed, the other one is not.
+/// 5041-7.1-04, 5041-7.1-15: the segment that fits is placed, but the other segment is not.
 #[test]
 fn second_segment_of_a_send_beyond_the_end_of_its_receive() {
     for role in ROLES {

@@ -97,7 +97,7 @@ fn a_request_that_waits_moves_with_its_listener_and_a_child_moves_alone() {
         let request = next(&second, CmEventKind::ConnectRequest);
         let theirs = request.id().clone();
         theirs.migrate(&third).unwrap();
-        // The event must be acknowledged for the listener, whichever channel it has.
+        // The unacknowledged event counts for the listener, whichever channel the listener has now.
         assert!(matches!(
             listener.wait_acknowledged(Some(Duration::ZERO)),
             Err(CmError::Unacknowledged { events: 1 })

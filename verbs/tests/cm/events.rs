@@ -17,7 +17,8 @@ fn a_connection_is_told_on_both_sides_in_order() {
 
         let event = b.next(CmEventKind::ConnectRequest);
         assert_eq!(event.private_data(), b"hello");
-        // The Request asks the responder to serve 40 Reads, and to have at most 3 outstanding.
+        // The Request asks the responder to serve 40 Reads, and to have at most 3 Reads of its own
+        // outstanding.
         assert_eq!(
             (event.responder_resources(), event.initiator_depth()),
             (40, 3)
@@ -86,7 +87,8 @@ fn ird_and_ord_are_granted_within_the_limits_of_both_devices() {
     for (a, b, at) in hosts_with(&settings) {
         for (ird, ord, requested, granted) in [
             // Columns: (ird, ord) of the initiator; (responder_resources, initiator_depth) of the
-            // request; the same of the initiator's `Established` event.
+            // request; (responder_resources, initiator_depth) of the initiator's `Established`
+            // event.
             (1, 2, (2, 1), (1, 2)),
             (8, 5, (5, 8), (8, 5)),
             (100, 100, (5, 8), (8, 5)),

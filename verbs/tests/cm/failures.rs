@@ -264,7 +264,7 @@ fn a_peer_that_is_silent_is_unreachable() {
     let mut settings = Settings::default();
     settings.timeouts.reply = Duration::from_millis(20);
     let (_host, event) = attempt(settings, |mut stream| {
-        // This waits until the initiator gives up.
+        // Reads until the initiator gives up.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     assert_event(&event, CmEventKind::Unreachable, Errno::TIMEDOUT);

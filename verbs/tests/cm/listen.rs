@@ -19,7 +19,7 @@ fn beyond_the_backlog_requests_wait_in_tcp_and_are_not_rejected() {
         let first = b.next(CmEventKind::ConnectRequest);
         let second = b.next(CmEventKind::ConnectRequest);
         assert_eq!((b.channel.waiting(), a.channel.waiting()), (0, 0));
-        // A decision makes room for one more.
+        // A decision makes room for one more Request.
         first.id().reject(&RejectOptions::default()).unwrap();
         drop(a.next(CmEventKind::Rejected));
         let third = b.next(CmEventKind::ConnectRequest);

@@ -97,7 +97,7 @@ fn status(errno: Errno) -> i32 {
     -errno.raw_os_error()
 }
 
-/// Returns pairs of hosts, each with a listening address of the second one: over kernel TCP and
+/// Returns pairs of hosts, each with a listening address of the second host: over kernel TCP and
 /// over the memory link, IPv4 and IPv6.
 fn hosts() -> Vec<(Host, Host, SocketAddr)> {
     hosts_with(&Settings::default())

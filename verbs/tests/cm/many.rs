@@ -12,7 +12,7 @@ const MANY: u64 = 100;
 #[test]
 fn a_hundred_connections_are_made_and_ended_by_one_thread_that_polls_one_channel() {
     for (a, b, at) in hosts() {
-        // The ids of both hosts use the channel of the first one.
+        // The ids of both hosts use the channel of the first host.
         let channel = &a.channel;
         let fd = channel.as_fd();
         fcntl_setfl(fd, fcntl_getfl(fd).unwrap() | OFlags::NONBLOCK).unwrap();

@@ -27,10 +27,10 @@ enum Moment {
     Sends,
 }
 
-/// Callback for such a moment.
+/// Callback for a [`Moment`].
 type Hook = Arc<dyn Fn(Moment) + Send + Sync>;
 
-/// The kernel's TCP, which calls a hook.
+/// Network over the kernel's TCP that calls a hook.
 struct Hooked {
     inner: KernelNetwork,
     hook: Hook,
@@ -198,8 +198,8 @@ fn requesting(to: SocketAddr) -> TcpStream {
     peer
 }
 
-/// Programs match their queue pairs by this order (perftest with `-q`). While one connection is
-/// being accepted, its own Request and those of earlier connections arrive.
+/// Programs match their queue pairs by the order of the accepts (perftest with `-q`). While the
+/// third connection is being accepted, the Requests of all three arrive.
 #[test]
 fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
     let (connected, peers) = mpsc::channel::<Vec<TcpStream>>();
@@ -228,8 +228,8 @@ fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
 }
 
 /// Accepts a connection whose peer sends a second Request as soon as it has the Reply. Returns the
-/// events that had arrived together with that Request, first those of the listener's channel. The
-/// second list is from the accepted id's channel, which is another one if `apart`.
+/// events that had arrived together with that Request. The first list is from the listener's
+/// channel, the second from the accepted id's channel. If `apart`, these are two channels.
 fn reply_that_causes_a_request(apart: bool) -> (Vec<CmEventKind>, Vec<CmEventKind>) {
     let others = EventChannel::new().unwrap();
     let listens: Arc<OnceLock<(SocketAddr, EventChannel)>> = Arc::default();

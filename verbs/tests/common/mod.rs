@@ -80,7 +80,7 @@ impl Wire {
     /// Both links.
     pub(crate) const BOTH: [Wire; 2] = [Wire::Kernel, Wire::MEMORY];
 
-    /// Creates the networks of the two ends. Also returns a listening address of the second one.
+    /// Creates the networks of the two ends. Also returns a listening address of the second end.
     fn networks(self) -> ([Arc<dyn Network>; 2], SocketAddr) {
         match self {
             Wire::Kernel => {
@@ -102,7 +102,7 @@ impl Wire {
     }
 }
 
-/// Parameters of two endpoints. The first one connects, and the second one accepts.
+/// Parameters of two endpoints. The first connects, and the second accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) wire: Wire,
@@ -131,13 +131,13 @@ impl Setup {
         self
     }
 
-    /// Opens two devices, each with an unconnected QP, and a listener on the second one.
+    /// Opens two devices, each with an unconnected QP, and a listener on the second device.
     pub(crate) fn unconnected(&self) -> Ends {
         let (networks, addr) = self.wire.networks();
         self.unconnected_over(networks, addr)
     }
 
-    /// Does the same over the given networks. The listener is at `addr`.
+    /// Does the same as [`Setup::unconnected`] over the given networks. The listener is at `addr`.
     pub(crate) fn unconnected_over(
         &self,
         [first, second]: [Arc<dyn Network>; 2],
@@ -469,8 +469,8 @@ pub(crate) fn brief(completion: &Completion) -> (u64, Status, WcOpcode, u32) {
     )
 }
 
-/// A responder without an RDMA stack. It answers the MPA Request; after that the test uses its
-/// socket directly. It uses MPA revision 1, without Markers and CRC.
+/// A responder without an RDMA stack. It answers the MPA Request with revision 1, without Markers
+/// and CRC. After that the test uses its socket directly.
 pub(crate) struct RawPeer {
     pub(crate) stream: std::net::TcpStream,
 }
@@ -505,7 +505,7 @@ pub(crate) fn raw_settings() -> Settings {
     Settings::default()
         .revision(uwarp_verbs::Revision::One)
         .crc(false)
-        // Wake-ups are off, because tests count the messages that this peer receives, and it may be
-        // slow to answer.
+        // Wake-ups are off, because tests count the messages that the raw peer receives, and the
+        // peer may be slow to answer.
         .wake_up(None)
 }

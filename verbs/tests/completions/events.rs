@@ -110,7 +110,7 @@ fn arming_for_any_is_not_taken_back_by_arming_for_solicited() {
     w.cq.req_notify(Notify::Solicited);
     w.send(false);
     w.event();
-    // In the other order, the later request widens the arming.
+    // If the requests are made in the other order, the second one widens the arming.
     w.cq.success(1);
     w.cq.req_notify(Notify::Solicited);
     w.cq.req_notify(Notify::Any);

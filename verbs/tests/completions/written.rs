@@ -14,7 +14,7 @@ struct Sleeper {
     memory: MemoryRegion,
 }
 
-/// Connects such a responder. `one_cq`: its receives and its requests complete to the same CQ.
+/// Connects a [`Sleeper`]. `one_cq`: its receives and its requests complete to the same CQ.
 fn sleeper(wire: Wire, event_on_write: bool, one_cq: bool) -> Sleeper {
     let mut setup = Setup::new(wire);
     setup.settings[1].event_on_write = event_on_write;
@@ -155,7 +155,7 @@ fn a_write_of_no_bytes_is_no_event() {
     s.no_event();
 }
 
-/// The CQ has more QPs than are driven one by one.
+/// The CQ has so many QPs that it drives them as a group.
 #[test]
 fn a_write_is_an_event_also_of_a_cq_with_many_queue_pairs() {
     let mut setup = Setup::new(Wire::Kernel);

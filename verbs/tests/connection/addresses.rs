@@ -1,4 +1,4 @@
-//! Connection attempts to a list of addresses, in its order.
+//! Connection attempts to a list of addresses, in the order of the list.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn where_no_address_connects_the_error_names_each() {
     for addr in addrs {
         assert!(error.to_string().contains(&addr.to_string()), "{error}");
     }
-    // The QP is in the state of any QP that failed to connect, and can be used again.
+    // The QP is in the usual state after a failed connect, and can be used again.
     assert_eq!(ends.a.qp.state(), QpState::Error);
     assert!(ends.a.qp.reset());
 }

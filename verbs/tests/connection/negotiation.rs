@@ -70,7 +70,8 @@ fn small_and_large_mtus_and_buffers_work() {
 fn ird_and_ord_meet_as_rfc_6581_says() {
     // 6581-9.1-01, 6581-9.1-09: the peer's values are reported. 5040-6.1-02, 5040-6.1-03: the
     // negotiated values are reported as well. Columns: (IRD, ORD) of the initiator, (IRD, ORD) and
-    // `max_ird` of the responder, then the negotiated (IRD, ORD) at each side.
+    // `max_ird` of the responder, then the negotiated (IRD, ORD) at the initiator and at the
+    // responder.
     let cases = [
         ((16, 16), (16, 16), 128, (16, 16), (16, 16)),
         // The responder raises its IRD to the initiator's ORD. It lowers its ORD to the initiator's

@@ -116,7 +116,7 @@ fn what_is_not_an_mpa_request_is_named() {
     };
 }
 
-/// A stream has no address for a second attempt.
+/// There is no second attempt, because a stream has no address to connect to.
 #[test]
 fn a_stream_that_the_peer_closed_is_not_tried_again_with_revision_1() {
     let mut setup = Setup::new(Wire::Kernel);

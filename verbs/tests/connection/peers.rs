@@ -1,5 +1,4 @@
-//! The peer profile of Linux siw between two of our devices: its effects, and that connections
-//! work.
+//! Effects of the peer profile of Linux siw on connections between two of our devices.
 
 use super::*;
 use uwarp_verbs::Peer;

@@ -40,7 +40,7 @@ fn qps_may_be_dropped_while_a_thread_sleeps_until_few_and_none_are_left() {
             let cq = world.ends.b.recv_cq.clone();
             theirs.post_recv(&RecvWr::new(5, &[])).unwrap();
             let waiting = std::thread::spawn(move || cq.flushed(5));
-            // The connection is ended by its own side or by the peer.
+            // The connection is ended by one side or by the other.
             match left % 2 {
                 0 => drop(mine),
                 _ => drop(theirs),

@@ -1,5 +1,5 @@
-//! Many connections of one CQ, which are polled as a group. Nothing may be missed that a single
-//! connection would detect.
+//! Many connections of one CQ, which are polled as a group. The group must not miss an event that a
+//! single connection would detect.
 //!
 //! With a `takeover` of an hour, only polls and sleeping threads drive a group that was polled. If
 //! they miss an event, the background does not detect it either, and the test hangs.
@@ -57,7 +57,7 @@ impl World {
         World::new(wire, count, HOUR).warmed_up()
     }
 
-    /// Does the same, with QPs that hold a message until a receive is posted.
+    /// Does the same as [`World::polled`], with QPs that hold a message until a receive is posted.
     fn holding(wire: Wire, count: usize) -> World {
         let mut setup = Setup::new(wire);
         for settings in &mut setup.settings {

@@ -6,8 +6,8 @@ use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::llp::{Llp, Network};
 use uwarp_verbs::{AcceptOptions, ConnectOptions, RemoteBuffer};
 
-/// Creates connections whose accepting QPs share one CQ, and have the other CQ for themselves.
-/// `shared_receives`: true if the CQ for receives is the shared one.
+/// Creates connections whose accepting QPs all share one CQ. The other CQ of each QP belongs to
+/// that QP alone. `shared_receives`: true if the CQ for receives is the shared one.
 fn one_shared(wire: Wire, shared_receives: bool) -> (World, Vec<CqHandle>) {
     let mut world = World::new(wire, 0, HOUR);
     let mut own = Vec::new();

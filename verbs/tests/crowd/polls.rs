@@ -7,7 +7,7 @@ use uwarp_verbs::RemoteBuffer;
 
 #[test]
 fn more_connections_than_one_look_finds_are_all_served() {
-    // One look at the sockets of the group finds at most 64 ready ones.
+    // One query of the group's epoll set returns at most 64 ready sockets.
     let world = World::polled(Wire::Kernel, 150);
     world.exchange();
     let world = World::polled(Wire::MEMORY, 20);

@@ -129,8 +129,8 @@ fn a_connection_that_joins_while_a_thread_sleeps_wakes_it() {
     }
 }
 
-/// These connections existed before there were many. They move to the group while a thread sleeps
-/// on them.
+/// These connections exist before the CQ has enough of them for a group. They move to the group
+/// while a thread sleeps on them.
 #[test]
 fn a_thread_that_slept_before_there_were_many_is_woken_by_the_first_ones_too() {
     for wire in Wire::BOTH {
@@ -166,7 +166,7 @@ fn after_a_request_for_a_notification_the_background_takes_over_at_once() {
         let to = target.remote();
         for round in 0..40 {
             let (mine, _) = &world.pairs[round * 5 % 8];
-            // This poll means that the background alone would look only in an hour.
+            // After this poll the background alone would check the sockets only in an hour.
             assert_eq!(b.recv_cq.poll_one(), None);
             b.recv_cq.req_notify(Notify::Any);
             let bytes = [round as u8; 8];

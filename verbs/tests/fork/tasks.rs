@@ -101,7 +101,7 @@ pub(super) fn the_async_api() {
     tasks.theirs.post_recv(receive).unwrap();
     let sent = once(tasks.ours.send(tasks.buf(b"still there"))).unwrap();
     sent.0.unwrap();
-    // The dropped future did not take the message, so the next one does.
+    // The dropped future did not take the message, so the next receive takes it.
     let (result, got) = block_on(tasks.theirs.recv(tasks.pool.try_get().unwrap()));
     assert_eq!((result.unwrap().len, &got[..]), (5, &b"first"[..]));
     drop(got);

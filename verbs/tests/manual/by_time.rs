@@ -41,8 +41,9 @@ fn a_peer_without_a_request_is_given_up_when_the_clock_says_so() {
     assert!(matches!(error, StartupError::TimedOut { .. }), "{error:?}");
 }
 
-/// A vanished peer must not be reported as a reset. With a device's own listener, the Request times
-/// out before TCP gives up. A stream of the program may have a keep-alive of its own.
+/// A vanished peer must not be reported as a reset. The test uses a stream of the program, whose
+/// keep-alive expires before the Request times out. With the device's own listener the Request
+/// times out first.
 #[test]
 fn a_peer_that_vanishes_before_its_request_is_whole_has_not_reset_the_connection() {
     let keepalive = Keepalive {

@@ -79,8 +79,8 @@ fn closes_gracefully(world: &World, ids: &[CmId; 2]) -> Duration {
     lasted
 }
 
-/// The peer takes one window of data in each turn. The close therefore lasts longer than it may
-/// without progress.
+/// The peer takes one window of data in each turn. The close therefore lasts longer than the limit
+/// for a close without progress.
 #[test]
 fn a_close_goes_on_while_the_peer_takes_something() {
     let (world, ids, regions) = connected(2048);
@@ -157,7 +157,7 @@ fn a_close_with_an_answer_that_the_peer_does_not_take_is_not_a_clean_one() {
 }
 
 /// TCP in user space takes only one window of data, but an FPDU in progress is sent completely.
-/// Here one FPDU has the whole Write.
+/// Here one FPDU contains the whole Write.
 #[test]
 fn a_slow_peer_gets_the_fpdu_that_was_begun_and_then_the_terminate_message() {
     let settings = Settings::default().fpdu_segments(FpduSegments::MOST);
@@ -212,7 +212,7 @@ fn a_close_in_which_the_peer_takes_nothing_ends_at_the_limit_and_not_as_a_clean_
         panic!("{reason}");
     };
     assert!(undelivered > LEN as u64 / 2, "{reason}");
-    // The graceful close was reported first. A second event corrects it.
+    // The graceful close was reported first. A second event corrects that report.
     let ends = std::iter::from_fn(|| a.device.poll_event()).filter_map(|event| match event {
         AsyncEvent::Ended { reason, .. } => Some(reason.is_orderly()),
         _ => None,
@@ -238,8 +238,8 @@ fn a_close_that_the_peer_began_waits_for_what_it_is_owed() {
     same(&content(&regions[1]), &pattern(1, LEN), "the Write");
 }
 
-/// The connection of a dropped QP ends in the background. First its close is completed, and then
-/// the data that TCP still has is sent.
+/// The connection of a dropped QP ends in the background when the time of its close is over. TCP
+/// still sends the data that it has buffered.
 #[test]
 fn what_tcp_has_of_a_dropped_qp_arrives_after_the_time_of_its_close() {
     let (world, ids, regions) = connected(2 * LEN);

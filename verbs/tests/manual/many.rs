@@ -5,8 +5,8 @@ use uwarp_verbs::{AcceptOptions, ConnectOptions, Qp, RecvWr, SendWr};
 
 use crate::{SERVER, World};
 
-/// There is no background and no round of progress. A poll gives each connection a turn, in the
-/// same order in every run.
+/// After the setup there is no background thread and no round of progress. Each poll gives every
+/// connection a turn, in the same order in every run.
 #[test]
 fn polls_alone_drive_many_connections_of_one_cq() {
     let world = World::new();

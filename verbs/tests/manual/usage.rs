@@ -1,4 +1,4 @@
-//! The reported resource usage of devices and QPs. It returns to zero.
+//! The reported resource usage of devices and QPs, which must return to zero.
 
 use uwarp_verbs::llp::smol::{Clock, MemorySettings};
 use uwarp_verbs::{DeviceUsage, Notify, RemoteBuffer, SendWr, Settings};

@@ -229,8 +229,8 @@ fn one_buffer_may_be_registered_twice_with_rights_of_each() {
     assert_eq!(&own, b"both");
 }
 
-/// Environment variable that makes this program the other process. Its value is the path of the
-/// memory to map.
+/// Environment variable that makes this program act as the other process. Its value is the path of
+/// the memory to map.
 const OTHER: &str = "UWARP_TEST_SHARED_MEMORY";
 
 #[test]

@@ -1,5 +1,6 @@
-//! Messages of both sides about an access without the required right. The owner of the memory knows
-//! the region and its rights. The requester knows its request, and what to ask the peer for.
+//! Messages of both sides about an access without the required right. The message at the owner of
+//! the memory names the region and its rights. The message at the requester names the request and
+//! the missing right.
 
 use uwarp_verbs::{CauseCode, Completion, EndReason, RemoteBuffer, Status, Who};
 

@@ -53,8 +53,8 @@ pub(crate) struct Op {
     pub(crate) resize: Option<u32>,
 }
 
-/// Selects an STag for the peer's inbox. It is that of the first usable slot from this one on, or
-/// otherwise the inbox's own.
+/// Selects an STag for the peer's inbox: that of the first usable slot with this index or a higher
+/// one. If no slot is usable, the STag of the inbox itself is used.
 pub(crate) type Via = usize;
 
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ pub(crate) enum What {
     Recall(usize),
     /// Invalidates the sink of the phase's last Read, after a fence.
     EndSink,
-    /// Posts a request that the post refuses.
+    /// Posts a request that must be refused.
     Refused(Refused),
 }
 
@@ -124,13 +124,13 @@ pub(crate) struct Lend {
     pub(crate) slot: usize,
     /// Offset of the first byte in the inbox, a multiple of 8.
     pub(crate) from: usize,
-    /// Address of this byte for the peer, a multiple of 8. A window has either 0 or the address in
-    /// the region.
+    /// Address of this byte for the peer, a multiple of 8. For a window it is either 0 or the
+    /// address in the region.
     pub(crate) base: u64,
     pub(crate) rights: u32,
 }
 
-/// Rule that a request breaks, so that the post refuses it.
+/// Rule that a request breaks, so that posting refuses the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
     TooManySges,

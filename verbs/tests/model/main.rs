@@ -1,10 +1,10 @@
 //! Two connected endpoints perform random operations of every kind. A model, which contains no
 //! protocol, predicts memory, STags and completions.
 //!
-//! A case consists of a few phases. In a phase both sides post requests at the same time. Some are
-//! valid, and the post refuses the others. Between phases a region is reregistered, or the
-//! connection ends (gracefully, by an abort, or by a wrong request). Its QPs are then reset and
-//! connected again.
+//! A case consists of a few phases. In a phase both sides post requests at the same time. Some
+//! requests are valid, and the others are refused when posted. Between phases a region is
+//! reregistered, or the connection ends (gracefully, by an abort, or by a wrong request). Its QPs
+//! are then reset and connected again.
 //!
 //! A failure names the seed, and `UWARP_SEED=<seed> cargo test -p uwarp-verbs --test model` repeats
 //! it. `UWARP_CASES=<n>` runs more cases. A seed that has found a fault is kept in [`KEPT`].

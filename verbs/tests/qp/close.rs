@@ -111,8 +111,8 @@ fn in_state(state: QpState) -> (Side, Option<TcpStream>) {
     (a, Some(stream))
 }
 
-/// Tests every state but `Connecting`, which has a test of its own. Every end must flush the posted
-/// receive, and nothing else may.
+/// Tests every state but `Connecting`, which has a test of its own. The end of the connection must
+/// flush the posted receive.
 #[test]
 fn close_in_every_state() {
     let states = [

@@ -89,8 +89,8 @@ fn what_a_device_tells_of_its_objects_is_what_it_hands_out() {
     pd.alloc_window(WindowKind::Type1).unwrap_err();
 }
 
-/// The reported limits of IRD are those of one connection and of all together. The Reply grants
-/// them (RFC 6581 section 9.1).
+/// The device reports the IRD limit of one connection and that of all connections together. The
+/// Reply grants exactly these limits (RFC 6581 section 9.1).
 #[test]
 fn what_a_device_tells_of_reads_is_what_it_grants() {
     let mut setup = Setup::new(Wire::MEMORY);

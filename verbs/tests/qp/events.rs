@@ -51,7 +51,7 @@ fn an_event_left_unacknowledged_is_acknowledged_by_its_object() {
         .unwrap();
 }
 
-/// Another thread has the event, like the event thread of a program.
+/// Another thread holds the event, as the event thread of a program does.
 #[test]
 fn destroy_waits_for_the_thread_that_has_the_event() {
     let (a, _b) = pair(Wire::MEMORY);

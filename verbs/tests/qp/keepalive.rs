@@ -134,8 +134,8 @@ fn a_peer_that_is_only_silent_is_not_given_up() {
     for _ in 0..30 {
         let before = answers();
         clock.seconds.fetch_add(100, Ordering::SeqCst);
-        // The clock runs ahead of a stalled thread, so each step waits until the previous one is
-        // done.
+        // Each step waits for the answer to the previous probe, because the clock would otherwise
+        // run ahead of a stalled thread.
         until("the answer to a question", || {
             a.recv_cq.assert_empty();
             peer.drive();

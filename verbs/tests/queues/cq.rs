@@ -50,7 +50,7 @@ fn a_lost_completion_ends_its_qp_and_the_event_names_the_cq_once() {
             }
         }
         assert_eq!(overflows, 1);
-        // The completions before the lost one can be polled. None follows it.
+        // The completions before the lost one can be polled. No completion follows the lost one.
         assert!(small.has_overflowed());
         small.successes([1, 2]);
         small.assert_empty();

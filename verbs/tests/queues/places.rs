@@ -1,6 +1,6 @@
 //! Free entries of queues, compared with a model that knows only posts and polls. Whatever the
-//! network does, a post succeeds exactly if its queue has a free entry. A CQ as deep as all its
-//! queues together never overflows.
+//! network does, a post succeeds exactly if its queue has a free entry. A CQ whose depth is the sum
+//! of the depths of its queues never overflows.
 
 use super::*;
 
@@ -67,7 +67,7 @@ struct End {
     recvs: Queue,
 }
 
-/// One device, whose only CQ is as deep as its queues together.
+/// One device. The depth of its only CQ is the sum of the depths of its queues.
 struct Host {
     _device: Device,
     pd: Pd,
@@ -222,7 +222,8 @@ impl World {
         );
     }
 
-    /// Checks that no completion is left, and that the SRQ has room except for the receives in it.
+    /// Checks that no completion is left, and that all entries of the SRQ without a posted receive
+    /// are free.
     fn end(mut self) {
         for host in &mut self.hosts {
             for End { qp, .. } in host.ends.drain(..).flatten() {

@@ -31,11 +31,12 @@ fn shared(wire: Wire, count: usize, max_wr: u32) -> Shared {
     shared_with(wire, count, max_wr, OnNoReceive::Terminate)
 }
 
-/// Does the same with this policy of the server's QPs for messages without a receive.
+/// Does the same as [`shared`]. `without` is the policy of the server's QPs for messages without a
+/// receive.
 fn shared_with(wire: Wire, count: usize, max_wr: u32, without: OnNoReceive) -> Shared {
     let mut setup = Setup::new(wire);
     setup.settings[1].on_no_receive = without;
-    // The CQ is as deep as the send queues of all clients together.
+    // The depth of the CQ is the sum of the depths of all clients' send queues.
     let sends = QpCaps::default().max_send_wr * u32::try_from(count).unwrap();
     setup.cq_depth = setup.cq_depth.max(sends);
     let common::Ends { a, b, listener, .. } = setup.unconnected();

@@ -79,8 +79,8 @@ impl Client {
     }
 }
 
-/// Sends all messages of these clients, in random order among them. Aborts the clients that are to
-/// be torn. Waits until all connections have ended.
+/// Sends all messages of these clients, which take turns in random order. Aborts the clients that
+/// [`is_torn`] selects. Waits until all connections have ended.
 fn send_all(cq: &CqHandle, seed: u64, mut clients: Vec<Client>) {
     let mut random = random(seed, clients[0].number);
     let mut outstanding = 0;

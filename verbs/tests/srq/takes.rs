@@ -1,4 +1,4 @@
-//! Assignment of an SRQ's receives to messages, and its events and completions.
+//! Assignment of an SRQ's receives to messages, and the events and completions of the SRQ.
 
 use super::*;
 

@@ -22,8 +22,8 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Returns true if the connection ends with an abort in the middle of its work. That is every
-    /// second one.
+    /// Returns true if the connection ends with an abort in the middle of its work. Every second
+    /// connection does.
     pub(crate) fn is_rough(self) -> bool {
         self.number % 2 == 1
     }
@@ -94,7 +94,7 @@ impl Ledger {
         }
     }
 
-    /// Takes a completion, of whichever thread, or sleeps briefly.
+    /// Handles completions of any thread. Sleeps briefly if there are none.
     fn pump(&self) {
         if let Some(completion) = self.cq.wait(Some(Duration::from_millis(20))) {
             self.settle(&completion);

@@ -12,7 +12,7 @@
 //!
 //! Build and run take three minutes and ten seconds on two cores. The sanitizer checks everything
 //! but registered memory: queues, tables, state words and locks, including those of `parking_lot`
-//! and of `std`, which is built with it.
+//! and of `std` (`-Zbuild-std` builds `std` with the sanitizer).
 //!
 //! The sanitizer does not check registered memory, because it cannot see the copies, which are
 //! inline assembly. By design peers race with the program there, so the test checks by content that

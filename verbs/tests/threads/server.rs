@@ -47,7 +47,8 @@ impl Word {
     }
 }
 
-/// Returns the payload of the Send for `word`: its name, and bytes derived from the name.
+/// Returns the payload of the Send for `word`: the 8 bytes that identify `word`, and a pattern
+/// derived from them.
 pub(crate) fn message(word: Word) -> Vec<u8> {
     let name = word.immediate();
     let mut bytes = name.to_vec();
@@ -179,7 +180,7 @@ impl<'a> Server<'a> {
             if last {
                 return;
             }
-            // This wakes up for an event, or to check `stop`.
+            // Sleeps until an event arrives, or until it is time to check `stop` again.
             let _ = self.channel.get_event(Some(Duration::from_millis(20)));
         }
     }

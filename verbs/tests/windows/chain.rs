@@ -1,5 +1,5 @@
-//! Requests that are posted together with earlier requests which register their lkey. The send
-//! queue works in order.
+//! Requests whose lkey is registered by an earlier request of the same list. The send queue carries
+//! out requests in order.
 
 use uwarp_verbs::{
     Buffer, FastRegion, LocalFaultKind, PostErrorKind, RecvWr, RemoteBuffer, inc_rkey,
@@ -115,7 +115,7 @@ fn what_is_posted_behind_a_registration_that_waits_finds_it_in_the_queue() {
     // Empty elements are not checked.
     let none = [part.sge(0, 8), part.sge(101, 0)];
     a.qp.post_send(&SendWr::send(4, &none)).unwrap();
-    // Other queues have no order relative to this one.
+    // Requests of other queues are not ordered after the registration, so they are refused.
     let other = a.another_qp();
     let _far = raw_peer(&other);
     let error = other.post_send(&SendWr::send(5, &own)).unwrap_err();

@@ -11,8 +11,8 @@ fn all() -> Access {
 
 #[test]
 fn a_part_is_registered_used_by_the_peer_and_invalidated_by_its_answer() {
-    // Storage protocols use this pattern. They register memory and send its STag to the peer, whose
-    // answer invalidates it.
+    // Storage protocols use this pattern. They register memory and send its STag to the peer. The
+    // peer's answer invalidates the STag.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let fast =

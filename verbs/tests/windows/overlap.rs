@@ -1,5 +1,5 @@
 //! Invalidation while a Read uses the memory. The raw peer stops in the middle of the Read
-//! Response, so the two always overlap.
+//! Response, so the invalidation and the Read always overlap.
 
 use std::io::{Read, Write};
 
@@ -73,8 +73,8 @@ impl RawPeer {
         }
     }
 
-    /// Reads until the Response is complete or refused. Returns the number of its bytes. None of
-    /// them may be a secret.
+    /// Reads until the Response is complete or refused. Returns the number of its bytes. No byte
+    /// may be [`SECRET`].
     #[track_caller]
     fn drain(&mut self, mut got: usize) -> (usize, Option<[u8; 2]>) {
         while got < SIZE {
@@ -95,7 +95,7 @@ impl RawPeer {
 fn begin_read(side: &Side, peer: &mut RawPeer, addr: u64, rkey: u32) -> usize {
     side.qp.post_send(&SendWr::send(90, &[])).unwrap();
     side.send_cq.success(90);
-    peer.receive().unwrap(); // that Send: now the responder may send
+    peer.receive().unwrap(); // the Send above, after which the responder may send
     peer.read_request(1, addr, rkey);
     let first = peer.response().unwrap();
     assert!(first.iter().all(|byte| *byte == FILL));
@@ -174,8 +174,8 @@ fn a_region_that_another_qp_invalidates_while_it_is_read_shows_nothing_any_more(
 
 #[test]
 fn a_local_invalidate_behind_a_response_of_its_qp_waits_for_it() {
-    // Messages of a stream are not interleaved, and local requests run between them. The Response
-    // must therefore be sent completely.
+    // Messages of a stream are not interleaved, and a local request runs only between two messages.
+    // The Response must therefore be sent completely first.
     let (side, mut peer, ..) = scene();
     let region = lender(&side, SIZE);
     let window = window_of_all(&side, &region);
@@ -199,8 +199,8 @@ fn a_local_invalidate_behind_a_response_of_its_qp_waits_for_it() {
     assert_eq!(peer.response(), Err([0x01, 0x00]));
 }
 
-/// The peer answers half of a Read. `invalidate` then invalidates the sink, and the rest of the
-/// answer arrives after that. It must not be placed.
+/// The peer answers half of a Read. `invalidate` then invalidates the sink. The rest of the answer
+/// arrives after that, and must not be placed.
 fn sink_ends(
     scene: (Side, &mut RawPeer),
     sink: &MemoryRegion,

@@ -25,7 +25,8 @@ impl Connection {
             segment: None,
         };
         self.push(from, content, &bytes, findings, out);
-        // The bytes in the frame are still in the buffer.
+        // The bytes of the frame are still in the buffer, so the frame begins at the offset of the
+        // buffer.
         if let Some(frame) = out.last_mut() {
             frame.offset = self.sides[from].offset;
         }
@@ -78,8 +79,8 @@ impl Connection {
         }
     }
 
-    /// Checks that this side was allowed to send, and to send this FPDU first, at the start of Full
-    /// Operation.
+    /// Checks at the start of Full Operation that this side was already allowed to send, and that
+    /// it may send this FPDU first.
     fn judge_turn(&mut self, from: usize, segment: Option<&Segment>, findings: &mut Findings) {
         let initiator = self.initiator();
         let is_first = self.sides[from].fpdus == 0;

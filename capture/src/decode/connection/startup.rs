@@ -66,8 +66,8 @@ impl Connection {
 
     /// Marks a side as early: it sent bytes after its Request before the Reply arrived.
     pub(super) fn mark_early(&mut self, from: usize) {
-        // If the peer acknowledged more bytes than the capture contains, it may have sent the Reply
-        // already. Then nothing is marked.
+        // The capture may lack bytes of the peer, and these may include the Reply. In that case,
+        // the side is not marked.
         let early = self.initiator() == Some(from) && !self.sides[1 - from].is_incomplete();
         self.sides[from].early |= early;
     }
@@ -124,7 +124,7 @@ impl Connection {
             self.protocol = Protocol::Other;
             self.sides = Default::default();
         } else {
-            // The capture began after this connection.
+            // The connection began before the capture.
             let bytes = self.sides[from].buffer.take_all();
             self.forget_requests();
             self.sides[from].phase = Phase::Lost;

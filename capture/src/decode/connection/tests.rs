@@ -217,7 +217,7 @@ fn a_first_fpdu_that_is_no_rtr_breaks_6581_9_2_09() {
             assert_eq!(ids(&first(ulpdu)), [(2, "6581-9.2-09")], "{ulpdu:02x?}");
         }
     }
-    // Without RTR, and as the second FPDU, every message is correct.
+    // Every message is permitted without RTR, and as the second FPDU.
     assert_eq!(ids(&after(DEPTHS, DEPTHS, vec![Initiator(send())])), []);
     let mut encoder = Encoder::new(true, false);
     let both = [

@@ -66,8 +66,8 @@ fn wants_write(to: u64, data: Data) -> Action {
     Expect(Want::Write { stag, to, data })
 }
 
-/// Expects a Send of one of the four kinds, with `len` bytes of the pattern. Invalidate STag of a
-/// Send with Invalidate is not checked; other cases do that.
+/// Expects a Send of one of the four kinds, with `len` bytes of the pattern. The Invalidate STag
+/// field is not checked here; other cases check it.
 fn wants_send(opcode: u8, len: usize) -> Action {
     let invalidate = match opcode {
         opcode::SEND_INVALIDATE | opcode::SEND_SE_INVALIDATE => None,

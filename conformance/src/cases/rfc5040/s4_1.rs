@@ -228,7 +228,8 @@ fn opcodes() -> Vec<Case> {
             read_request(Stag::Of("r"), To::In("r", 0), 16).qn(0),
             Ends::any_term(),
         ),
-        // None of the errors for which section 7.1 requires a Terminate is in a Terminate Message.
+        // Section 7.1 does not require a Terminate for an error in a Terminate Message. A close is
+        // therefore allowed, too.
         (
             39,
             terminate(&[0, 0, 0, 0]).qn(0),

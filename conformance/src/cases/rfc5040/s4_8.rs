@@ -1,5 +1,5 @@
-//! RFC 5040 section 4.8: the Terminate Header. Which code belongs to which error is checked in the
-//! sections about the errors.
+//! RFC 5040 section 4.8: the Terminate Header. The cases of the other sections check the code of
+//! each error.
 
 use super::*;
 use crate::script::{Condition, must, send_invalidate, should, terminate};
@@ -195,8 +195,8 @@ pub(super) fn local_error(ends: Ends) -> Vec<Action> {
     ]
 }
 
-/// Restricts the end after an error of DDP. M and D are only a SHOULD, here and in RFC 5041 section
-/// 7.1. If they are set, the quoted headers must be correct.
+/// Restricts the accepted Terminates after an error of DDP. Setting M and D is only a SHOULD, here
+/// and in RFC 5041 section 7.1. If they are set, the quoted headers must be correct.
 fn named(ends: Ends) -> Ends {
     ends.headers_within(0, M | D).naming_last()
 }
@@ -267,6 +267,6 @@ fn headers() -> Vec<Case> {
     ]
 }
 
-/// Size of a response that is larger than a TCP connection buffers while the receiver reads
+/// Size of a response that exceeds what a TCP connection can buffer while the receiver reads
 /// nothing.
 const INTERRUPTED: u32 = 24 << 20;

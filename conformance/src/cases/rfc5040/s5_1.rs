@@ -80,8 +80,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Message lengths in mixed order: zero, around an alignment, around one segment, and several
-/// segments.
+/// Message lengths in mixed order: zero, near an alignment boundary, near the length of one
+/// segment, and several segments.
 const LENGTHS: [usize; 8] = [4, 3000, 0, 1, 1424, 513, 9, 20_000];
 
 fn holds(offset: usize, data: Data) -> Action {

@@ -98,7 +98,7 @@ fn limits() -> Vec<Case> {
     ]
 }
 
-/// Size of a response that is larger than a TCP connection buffers while the receiver reads
+/// Size of a response that exceeds what a TCP connection can buffer while the receiver reads
 /// nothing. The first Read therefore remains outstanding.
 const LARGE: u32 = 24 << 20;
 

@@ -60,8 +60,8 @@ pub(super) fn cases() -> Vec<Case> {
             End(Ends::term(0, 1, 0).headers(M | D | R).naming_back(2)),
         ]),
     ];
-    // These are errors that RDMAP finds in messages from DDP, for which the headers are a MUST. For
-    // errors of DDP they are only a SHOULD.
+    // RDMAP finds these errors in messages that DDP delivered. Quoting the headers in the Terminate
+    // is a MUST for these errors, and only a SHOULD for errors of DDP.
     let wrong = [
         (
             10,

@@ -55,8 +55,8 @@ fn source() -> Vec<Case> {
             Establish(Setup::default()),
             Region(Region::readable("source", 8192)),
         ])
-        // At least two of these Reads cross a page boundary, at whatever offset pages of 4096 bytes
-        // begin.
+        // At least two of these Reads cross a page boundary, wherever the region starts in a page
+        // of 4096 bytes.
         .steps((0..4096 + 32).step_by(13).flat_map(read_of_32)),
         must(
             "ddp/5041-5.2/6",

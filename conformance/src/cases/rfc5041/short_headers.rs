@@ -1,8 +1,8 @@
-//! RFC 5041 sections 4.1 to 4.3: FPDUs that are shorter than the DDP Header of their segment.
+//! RFC 5041 sections 4.1 to 4.3: ULPDUs that are shorter than their DDP Header.
 //!
-//! No RFC names an Error Code for them. A receiver may subtract the length of the header from the
-//! length of the ULPDU without a check, and the result is negative. Therefore the cases are
-//! dangerous.
+//! No RFC names an Error Code for them. A receiver that subtracts the length of the header from the
+//! length of the ULPDU without a check gets a negative number. Such a receiver may crash, so the
+//! cases are marked as dangerous.
 
 use super::{STAG, TO, asks_for, piece, untouched};
 use crate::script::Action::*;
@@ -96,8 +96,8 @@ fn every_length(
         .dangerous()
 }
 
-/// Lengths of ULPDUs with an incomplete header, longest first. 6 bytes end after STag or the
-/// untagged RsvdULP, and 2 bytes contain only the control bytes.
+/// Lengths of ULPDUs with an incomplete header, longest first. A ULPDU of 6 bytes ends after STag
+/// or the untagged RsvdULP. A ULPDU of 2 bytes contains only the control bytes.
 fn shorter_than(header: usize) -> Vec<usize> {
     let mut lengths = vec![header - 1, TAGGED, TAGGED - 1, 6, 2];
     lengths.retain(|length| *length < header);
@@ -130,8 +130,7 @@ fn controls() -> Vec<Case> {
         .into()
 }
 
-/// Cases in which a short segment belongs to a message that the target expects, and whose payload
-/// it could place.
+/// Cases in which the target expects the message of the short segment, and could place its payload.
 fn expected() -> Vec<Case> {
     vec![
         must(

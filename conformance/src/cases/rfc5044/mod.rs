@@ -84,7 +84,7 @@ fn small_ones() -> Vec<Action> {
     vec![Ping; 140]
 }
 
-/// Sends the same number of small FPDUs from the suite.
+/// Makes the suite send small FPDUs, as many as the target sends in `small_ones`.
 fn small_writes() -> Action {
     Send(vec![write(Stag::Is(0), To::Is(0), 0); 140])
 }

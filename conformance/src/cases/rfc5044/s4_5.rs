@@ -21,9 +21,9 @@ pub(super) fn sized(rules: &'static [Rule], setup: Setup, traffic: Vec<Action>) 
 pub(super) fn cases() -> Vec<Case> {
     let lens = [500, 1400, 1440, 1450, 1460, 1480, 5000, 20_000];
     let size = |setup| sized(&[Rule::Mulpdu], setup, reads(lens));
-    // RFC 5044 requires MPA to compute MULPDU this way. A peer observes only the ULPDUs of DDP,
-    // which should not be longer (section 3) and may be shorter. Therefore the case checks the MUST
-    // as a SHOULD.
+    // RFC 5044 requires MPA to compute MULPDU this way. A peer observes only the lengths of ULPDUs.
+    // DDP should not exceed MULPDU (section 3) and may use shorter ULPDUs. Therefore the case
+    // checks the MUST as a SHOULD.
     vec![
         should(
             "mpa/5044-4.5/1",

@@ -180,7 +180,7 @@ fn modes() -> Vec<Case> {
     ]
 }
 
-/// Checks that the target generates CRCs and checks those that it receives.
+/// Checks that the target generates CRCs and verifies the CRCs that it receives.
 fn checked(setup: Setup) -> Vec<Action> {
     steps([
         vec![

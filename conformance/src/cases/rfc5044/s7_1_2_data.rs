@@ -39,8 +39,8 @@ fn rejections() -> Vec<Case> {
             CheckStartup(StartupCheck::PrivateData(DATA)),
         ]),
         // The ULP may close the TCP connection or use it for other purposes. A peer cannot observe
-        // who sent a FIN, so the case does not check whether TCP stays open. It checks that MPA has
-        // ended, and that no reset overtakes the Reply.
+        // whether MPA or the ULP sent a FIN, so the case does not check whether TCP stays open. It
+        // checks that MPA has ended, and that no reset overtakes the Reply.
         must(
             "mpa/5044-7.1.2/32",
             &["5044-7.1.2-07"],

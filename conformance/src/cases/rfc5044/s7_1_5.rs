@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Number of repetitions. The result may depend on timing.
+/// Number of repetitions, because the result may depend on timing.
 const TIMES: usize = 6;
 
 fn in_pieces() -> [Action; 5] {

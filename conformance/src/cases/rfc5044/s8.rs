@@ -102,7 +102,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Sends a Write and a Read. The Markers of the Write point 4 bytes too far, but its CRC is
+/// Sends a Write and a Read. In each Marker of the Write, FPDUPTR is 4 too large, but the CRC is
 /// correct.
 fn misleading() -> Vec<Action> {
     let marker = MarkerForm {

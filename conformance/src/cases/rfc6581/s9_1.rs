@@ -20,8 +20,8 @@ fn data(ird: u16, ord: u16) -> Enhanced {
     Enhanced::client_server(ird, ord)
 }
 
-/// The application posts two Reads, although only one may be outstanding. The second may follow
-/// only after the first.
+/// The application posts two Reads, although only one may be outstanding. The second Read Request
+/// may be sent only after the response to the first.
 fn one_read_at_a_time() -> Vec<Action> {
     let read = Expect(Want::ReadRequest {
         size: 16,

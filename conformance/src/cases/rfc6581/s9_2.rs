@@ -176,7 +176,7 @@ fn initiator_indicates() -> Vec<Case> {
     cases
 }
 
-/// Builds the message by which the suite gives an RTR indication.
+/// Builds the message that the suite sends as this RTR indication.
 fn indication(rtr: Rtr) -> Out {
     match rtr {
         Rtr::Send => send(0),

@@ -43,7 +43,7 @@ pub(super) fn all() -> Vec<Case> {
     .concat()
 }
 
-/// STag in requests of the application. It does not exist at the suite.
+/// STag in requests of the application. The suite has never registered it.
 const STAG: u32 = 0x0102_0300;
 
 /// Connects to the target. Skips the case if the target does not support RFC 7306.
@@ -147,7 +147,7 @@ fn wrong_msn() -> Ends {
     Ends::term(1, 2, 3).or(1, 2, 2)
 }
 
-/// MSN after the next one.
+/// MSN that is one higher than the expected one.
 const LATER: Msn = Msn::Off(1);
 
 /// Builds a response to the first request of the target, with these bits of the Request Identifier

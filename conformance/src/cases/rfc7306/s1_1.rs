@@ -12,8 +12,8 @@ pub(super) fn cases() -> Vec<Case> {
             Region(Region::writable("a", 4096)),
         ]
     };
-    // A target that supports only Read Requests on QN 1 may have buffers of their size. Then the
-    // error is a message that is too long.
+    // A target that supports only Read Requests on QN 1 may have buffers of exactly their size. It
+    // then reports that the message is too long for its buffer.
     let unknown = || Ends::etype(0, 2).or(1, 2, 5);
     vec![
         must(

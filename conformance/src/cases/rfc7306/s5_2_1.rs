@@ -24,7 +24,7 @@ fn unknown_operations() -> Vec<Action> {
     steps
 }
 
-/// Builds a FetchAdd with these values in its compare fields, which it does not use.
+/// Builds a FetchAdd with these values in the compare fields, which a FetchAdd does not use.
 fn with_compare(id: u32, compare: u64, compare_mask: u64) -> crate::script::Out {
     atomic(Data::Atomic {
         opcode: 0,

@@ -93,8 +93,8 @@ fn segment_fields() -> Vec<Case> {
             ],
             &Ends::any_term(),
         )),
-        // No RFC names the code. It may be that of a message longer than its buffer (1/2/05), or a
-        // code of RDMAP.
+        // No RFC names the code. It may be the code of a message that is longer than its buffer
+        // (1/2/05), or a code of RDMAP.
         must(
             "ext/7306-8.2/6",
             &["7306-8.2-01"],

@@ -100,7 +100,7 @@ fn a_reject_brings_its_private_data_and_leaves_nothing_to_end() {
 fn a_queue_pair_of_the_programs_own_is_named_by_its_number() {
     let (client, server) = (Channel::new(), Channel::new());
     let listener = listening(server);
-    // `ours` has no queue pair and connects with that of `owner`.
+    // `ours` has no queue pair and connects with the queue pair of `owner`.
     let owner = ready(client, listener.local());
     let ours = client.id(CLIENT);
     assert_eq!(ours.resolve(listener.local()), 0);
@@ -339,7 +339,7 @@ fn the_words_of_rfc_6581_are_on_the_wire_and_not_in_an_event() {
     let mut request = [0; 20 + 4 + 255];
     stream.read_exact(&mut request).unwrap();
     // The request is enhanced, has revision 2, and a length of 259 bytes: 4 for IRD and ORD, and
-    // 255.
+    // 255 of private data.
     assert_eq!((request[16] & 0x10, request[17]), (0x10, 2));
     assert_eq!(request[18..20], 259_u16.to_be_bytes());
     assert_eq!(request[24..], most());

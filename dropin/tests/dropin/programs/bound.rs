@@ -1,5 +1,5 @@
 //! Checks for which addresses an id has a device after `rdma_bind_addr` (`tests/c/bound.c`). As in
-//! the kernel, it has none if it is bound to a loopback address and has no peer.
+//! the kernel, an id has no device if it is bound to a loopback address and has no peer.
 
 use super::{Row, Way, row};
 use crate::c;

@@ -1,7 +1,7 @@
 //! fio's engine `rdma`, with processes and with threads. fio itself checks the data of Sends
-//! (`--verify`). It cannot check that of a Write or a Read, in which one of the two sides takes no
-//! part. There the buffers of both sides are files (`--mem=mmapshared`), and the test compares them
-//! afterwards.
+//! (`--verify`). It cannot check the data of Writes and Reads, because one of the two sides takes
+//! no part in them. For Writes and Reads, the buffers of both sides are files (`--mem=mmapshared`),
+//! and the test compares the files afterwards.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use crate::process::{Place, free_port};
 const PACKAGES: &[&str] = &["fio"];
 const FILES: &[&str] = &["fio"];
 
-/// Bytes of a message (`--bs`).
+/// Length of a message in bytes (`--bs`).
 const BLOCK: usize = 1 << 20;
 /// Number of outstanding messages (`--iodepth`), each with its own buffer.
 const DEPTH: usize = 8;
@@ -33,8 +33,8 @@ const fn pair(name: &'static str, run: fn(Place<'_>) -> Result<String, String>) 
     row(name, PACKAGES, FILES, Way::Own(run))
 }
 
-/// File with the buffers of one side. fio removes it when it ends, but a second name (`kept`) keeps
-/// the contents.
+/// File with the buffers of one side. fio removes the file when it ends, but a hard link (`kept`)
+/// keeps the contents.
 struct Memory {
     file: PathBuf,
     kept: PathBuf,
@@ -80,8 +80,8 @@ impl Memory {
     }
 }
 
-/// Runs fio with this verb. (The engine runs a server with `--rw=read`, and a client with
-/// `--rw=write`, whatever the verb.)
+/// Runs fio with this verb. (Whatever the verb, the option of the server is `--rw=read`, and that
+/// of the client `--rw=write`.)
 fn run(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, String> {
     match verb {
         "send" => {
@@ -95,8 +95,8 @@ fn run(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Runs fio with Writes or Reads, and checks that each changed block is a block of the other side.
-/// Which one it is, fio decides.
+/// Runs fio with Writes or Reads, and checks that each changed block equals a block of the other
+/// side. fio decides which block it copies.
 fn compared(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, String> {
     let port = free_port()?;
     let [served, called] = ["server", "client"].map(|side| Memory::new(&place, port, side));

@@ -25,9 +25,9 @@ pub(crate) use pyverbs::KNOWN as PYVERBS;
 /// Test of one program.
 #[derive(Clone)]
 pub(crate) struct Row {
-    /// Name of the test, with hyphens; it begins with the program.
+    /// Name of the test, with hyphens. It begins with the name of the program.
     pub(crate) name: &'static str,
-    /// Debian packages that the test needs. The matrix shows the version of the first.
+    /// Debian packages that the test needs. The matrix shows the version of the first package.
     pub(crate) packages: &'static [&'static str],
     /// Programs, sonames of libraries, or absolute paths of scripts. The matrix lists the functions
     /// that the programs and libraries import. Absolute paths must exist.
@@ -37,7 +37,7 @@ pub(crate) struct Row {
     pub(crate) way: Way,
 }
 
-/// Commands of a test. In all of them `{port}` is a free port, and `{other}` another one.
+/// Commands of a test. In all of them `{port}` is a free port, and `{other}` another free port.
 #[derive(Clone, Copy)]
 pub(crate) enum Way {
     /// One process that succeeds and prints all of `says`.

@@ -23,8 +23,8 @@ pub(super) const ROWS: &[Row] = &[row(
 
 /// Script that runs in a new network namespace and creates a second one. `$1` is the command
 /// `uwarp`, and `$2` the program. A sleeping process keeps the second namespace alive. That
-/// namespace has its own host name, so that Open MPI takes it for another machine. Open MPI enters
-/// it with a script that replaces `ssh`.
+/// namespace has its own host name, so that Open MPI treats it as another machine. Open MPI enters
+/// the namespace with a script that replaces `ssh`.
 const SCRIPT: &str = r#"set -e
 unshare -n -u sh -c 'hostname uwarp-other; exec sleep 120' &
 other=$!

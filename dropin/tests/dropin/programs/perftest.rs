@@ -30,8 +30,9 @@ pub(super) const ROWS: &[Row] = &[
     tool!("ib_atomic_bw", "", "-n 1000", "8          1000"),
     tool!("ib_atomic_lat", "", "-n 1000", "8       1000"),
     tool!("ib_send_bw", "-e", "-n 1000 -e", "65536      1000"),
-    // TCP takes these messages as fast as they are posted. So the client has no request outstanding
-    // while it waits for events, until a Write from the server allows it to send more.
+    // TCP accepts these messages as fast as the client posts them, so all requests complete at
+    // once. The client then waits for events with no request outstanding, until a Write from the
+    // server allows more Sends.
     tool!(
         "ib_send_bw",
         "-e-s-64-r-32",

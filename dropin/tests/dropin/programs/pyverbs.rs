@@ -21,7 +21,7 @@ ip addr add 192.0.2.1/32 dev lo
 exec "$1" run -- /usr/bin/python3 -B "$2" "$3" 192.0.2.1
 "#;
 /// Outcomes of the tests that were not skipped. Most failing tests connect queue pairs by number,
-/// which iWARP does not support (`ibv_modify_qp` to RTR: `EOPNOTSUPP`). The others:
+/// which iWARP does not support (`ibv_modify_qp` to RTR: `EOPNOTSUPP`). The other failing tests:
 ///
 /// * `test_imported_rc_ex_rdma_write` needs the descriptor of a context (`cmd_fd`) that another
 ///   process imports.
@@ -30,8 +30,8 @@ exec "$1" run -- /usr/bin/python3 -B "$2" "$3" 192.0.2.1
 ///   UD.
 ///
 /// `async_write` passes or fails by chance. Its target reads the memory as soon as the Write has
-/// completed at the sender. A Write completes when TCP has taken it (5040-5.5-06), which may be
-/// before it is placed.
+/// completed at the sender. A Write completes when TCP has accepted its bytes (5040-5.5-06). Its
+/// data may be placed later.
 pub(crate) const KNOWN: &str = include_str!("../../../names/pyverbs-44.txt");
 
 pub(super) const ROWS: &[Row] = &[

@@ -166,8 +166,8 @@ impl Machine {
         }
     }
 
-    /// Returns the contents of the memory where the boot sector is loaded. `file` is for QEMU,
-    /// which writes them there.
+    /// Returns the contents of the memory where the boot sector is loaded. QEMU writes the contents
+    /// to `file` first.
     fn boot_memory(&mut self, file: &Path) -> Result<Vec<u8>, String> {
         let path = file.display();
         let range = format!(r#"{{"val":31744,"size":512,"filename":"{path}"}}"#);

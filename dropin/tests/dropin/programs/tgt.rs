@@ -28,15 +28,15 @@ const WRITTEN: u8 = 0xa6;
 const BLOCK: usize = 512;
 
 /// libiscsi (1.19) uses memory from `malloc` as the head of a list of connections, and does not
-/// clear it. If the memory is not zero, the program ends with SIGSEGV; with `MALLOC_PERTURB_=165`
-/// it always does. `malloc` fills memory with the complement of this variable (`mallopt(3)`,
-/// `M_PERTURB`), so 255 clears it. This also applies to memory that our library allocates in that
-/// process.
+/// clear it. If the memory is not zero, the program crashes with SIGSEGV. With
+/// `MALLOC_PERTURB_=165` the crash is certain. `malloc` fills memory with the complement of this
+/// variable (`mallopt(3)`, `M_PERTURB`), so the value 255 clears the memory. This also applies to
+/// memory that our library allocates in that process.
 const CLEARED: &str = "MALLOC_PERTURB_=255";
 
 fn run(place: Place<'_>) -> Result<String, String> {
-    // tgt also serves iSCSI over TCP. That needs a separate port: by default both would use the
-    // same number.
+    // tgt also serves iSCSI over TCP, which needs a separate port: by default both services would
+    // use the same number.
     let (tcp, port) = (free_port()?, free_port()?);
     let scratch = place.prefix.scratch();
     let disk = scratch.join(format!("disk-{port}"));
@@ -71,7 +71,7 @@ fn run(place: Place<'_>) -> Result<String, String> {
     administer(&["target", "--op", "new", "-T", TARGET])?;
     administer(&["logicalunit", "--op", "new", "--lun", "1", "-b", path])?;
     // Over iSER tgt needs both the address and the name of an initiator on its lists. With only one
-    // it reports "target not found".
+    // of them, tgt reports "target not found".
     administer(&["target", "--op", "bind", "-I", "ALL"])?;
     administer(&["target", "--op", "bind", "-Q", INITIATOR])?;
 

@@ -84,7 +84,7 @@ pub(crate) fn pinned(header: &[u8], bytes: [u8; 3]) -> Result<()> {
     )))
 }
 
-/// Queue 1 has as many buffers as the IRD (5040-5.2.2-02). So the error is DDP's "no buffer"
+/// The number of buffers of queue 1 is the IRD (5040-5.2.2-02). So the error is DDP's "no buffer"
 /// (5041-7.1-02; Q12).
 fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
     let mut terms = Terms {

@@ -12,7 +12,7 @@ const LEN: usize = 64;
 /// Number of bytes that each request moves.
 const PART: usize = 16;
 
-/// Our regions, each as the TO and STag that the guest uses.
+/// Our regions that the guest may address. A pair is the TO and the STag of a region.
 struct Lent {
     /// Region with all rights.
     all: (u64, u32),
@@ -46,8 +46,9 @@ struct Row {
 
 const FLUSHED: &str = "wr_flush_err";
 
-/// Possible statuses of a Write or a Send. It completes with success when TCP has accepted it. If
-/// our Terminate Message arrives earlier, siw completes it with an error. The verbs permit both.
+/// Possible statuses of a Write or a Send. The request completes with success when TCP has accepted
+/// it. If our Terminate Message arrives earlier, siw completes the request with an error. The verbs
+/// permit both.
 const SENT: &[&str] = &["success", "loc_qp_op_err", FLUSHED];
 /// Possible statuses of a Read without a response. Success is not among them.
 const UNANSWERED: &[&str] = &[FLUSHED, "loc_qp_op_err"];

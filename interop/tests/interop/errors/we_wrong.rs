@@ -5,7 +5,6 @@
 //! Each Terminate Message here has a DDP header, so its layout is certain even without a profile.
 //! RFC 5041 has no code for a missing right (5041-7.1-11). siw has no code for a Send that is too
 //! long (5041-7.1-04) or for a TO wrap (5041-7.1-14; Q12).
-//! long (5041-7.1-04) and for TO wrap (5041-7.1-14; Q12).
 
 use serde_json::json;
 use uwarp_interop::{Failure, Outcome, Region, Result, Rig, sge};
@@ -268,7 +267,7 @@ pub(super) fn cases() -> Vec<Case> {
                 row.title
             );
             case(&format!("we_wrong::{}", row.name), title, |rig| {
-                // Tests with and without the profile of siw, because the layout is certain.
+                // Runs the row with and without the profile of siw, because the layout is certain.
                 refused(rig, row, Peer::Siw, Role::GuestServes)
                     .map_err(|failure| failure.during("with the profile of siw"))?;
                 refused(rig, row, Peer::Rfc, Role::GuestConnects)

@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
 struct Refused {
     name: &'static str,
     title: &'static str,
-    /// Returns the STag, and an object that keeps its memory.
+    /// Returns the STag, and an object whose drop would deregister its memory.
     make: fn(&mut Agent, &Bench) -> Result<(u32, Kept)>,
 }
 

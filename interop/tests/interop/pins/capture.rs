@@ -1,5 +1,5 @@
-//! Bytes that our side has sent to siw, read from a capture. Checks that they contain nothing that
-//! crashes its kernel (Q22). `verbs/src/engine/tests/emitted.rs` shows the same for random work
+//! Bytes that our side has sent to siw, read from a capture. Checks that nothing in them crashes
+//! the guest's kernel (Q22). `verbs/src/engine/tests/emitted.rs` shows the same for random work
 //! requests.
 
 use std::collections::BTreeMap;

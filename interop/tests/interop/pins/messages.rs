@@ -191,8 +191,8 @@ fn send_inv_of_the_user_library(rig: &mut Rig) -> Result<Outcome> {
     deviation("the STag of the work request is not sent (RFC 5040 section 5.3)")
 }
 
-/// Sends a Terminate Message with 1/1/00 (invalid STag), M and D. siw reads it in its own layout,
-/// and does not report it to its application.
+/// Sends a Terminate Message with code 1/1/00 (invalid STag) and the flags M and D. siw reads it in
+/// its own layout, and does not report it to its application.
 fn rfc_terminate(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_connects(rig, &Terms::default())?;
     sink(&mut pair, rig)?;
@@ -215,8 +215,8 @@ fn rfc_terminate(rig: &mut Rig) -> Result<Outcome> {
 }
 
 /// TCP permits the other half to continue, but siw ends the connection. Q19: a work request that
-/// its application posts afterwards is accepted and never completes. It should, because 5040-7.1-01
-/// requires that the application is informed.
+/// siw's application posts afterwards is accepted and never completes. The request should complete,
+/// because 5040-7.1-01 requires that the application is informed.
 fn half_close(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_serves(rig, &Terms::default())?;
     pair.peer.half_close()?;

@@ -99,7 +99,7 @@ fn accepted(rig: &mut Rig, frame: &StartupFrame) -> Result<(StartupFrame, Vec<u8
 }
 
 /// Q3. siw echoes reserved bits, which violates 5044-7.1.1-10. If a Request has R set, the Reply
-/// has R set too, as in a reject. Still siw's own application gets a connection.
+/// has R set too, as in a reject. Nevertheless siw's own application gets a connection.
 fn flags_come_back(rig: &mut Rig) -> Result<Outcome> {
     for flags in [0, C, R, 0x0f] {
         let frame = StartupFrame::new(REQUEST, flags, 1, &[]);
@@ -110,7 +110,7 @@ fn flags_come_back(rig: &mut Rig) -> Result<Outcome> {
             &StartupFrame::new(REPLY, flags, 1, &[]),
         )?;
     }
-    // Revision 2 without S. Then neither frame has IRD and ORD.
+    // In revision 2 without S, neither frame has IRD and ORD.
     let (reply, _) = accepted(rig, &StartupFrame::new(REQUEST, 0, 2, &[]))?;
     same("siw's Reply", &reply, &StartupFrame::new(REPLY, 0, 2, &[]))?;
     deviation(
@@ -134,8 +134,8 @@ fn revision_1_with_s(rig: &mut Rig) -> Result<Outcome> {
     deviation("a reserved bit is not zero (RFC 5044 section 7.1.1)")
 }
 
-/// An IRD or ORD of 0x3FFF leaves the depth to the applications and should be echoed (6581-9.1-10,
-/// -12). siw handles it as a number.
+/// An IRD or ORD of 0x3FFF leaves the depth to the applications, and a peer should echo it
+/// (6581-9.1-10, -12). siw handles the value as a depth.
 fn depths(rig: &mut Rig) -> Result<Outcome> {
     for (ird, ord, their_ird, their_ord) in [
         (4, 4, 4, 4),
@@ -190,8 +190,8 @@ fn private_data_256(rig: &mut Rig) -> Result<Outcome> {
     deviation("RFC 5044 section 7.1.1 permits 512 bytes")
 }
 
-/// Q5. siw violates 5044-7.1.1-15: `PD_Length` is too small, and the receiver must take the bytes
-/// after it for FPDUs.
+/// Q5. siw violates 5044-7.1.1-15: `PD_Length` is too small, so the receiver must parse the
+/// remaining bytes as FPDUs.
 fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
     for len in [252_usize, 255] {
         let answer = Answer {
@@ -214,7 +214,8 @@ fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
     deviation("`PD_Length` is 0 to 3 (RFC 5044 section 7.1.1)")
 }
 
-/// siw's ORD is then 300, above its own maximum of 128. librdmacm reports only the low 8 bits.
+/// With an IRD of 300 in our Reply, siw's ORD becomes 300, above its own maximum of 128. librdmacm
+/// reports only the low 8 bits.
 fn ird_300(rig: &mut Rig) -> Result<Outcome> {
     let (mut peer, conn, _) = guest_calls(rig, &four())?;
     peer.send(&StartupFrame::enhanced(REPLY, 0, 300, 4).bytes())?;

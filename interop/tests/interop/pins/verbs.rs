@@ -140,8 +140,8 @@ fn send_inv_refused(rig: &mut Rig) -> Result<Outcome> {
 }
 
 /// siw uses only the index of the STag and ignores its key, although 5040-7.2-04 requires a valid
-/// STag. The region is an ordinary one, and its application has not permitted peers to invalidate
-/// it.
+/// STag. The region is an ordinary region. The guest's application has not permitted peers to
+/// invalidate it.
 fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
     let inbox = rig.agent.reg(LEN, "lw")?;
     let all = rig.agent.reg(LEN, "lw,rw,rr")?;
@@ -236,7 +236,7 @@ fn receive_without_elements(rig: &mut Rig) -> Result<Outcome> {
     deviation("a matter of its verbs, which no RFC specifies")
 }
 
-/// Q8. siw does not wait for our first FPDU, which violates 5044-7.1.2-15. Our side accepts its
+/// Q8. siw does not wait for our first FPDU, which violates 5044-7.1.2-15. Our side accepts siw's
 /// message.
 fn responder_sends_first(rig: &mut Rig) -> Result<Outcome> {
     let source = rig.agent.reg(LEN, "lw")?;

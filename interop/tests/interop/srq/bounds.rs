@@ -32,8 +32,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Sends pattern bytes from our side on this connection. They must arrive in this receive of siw's
-/// SRQ.
+/// Sends pattern bytes from our side on this connection. The bytes must arrive in receive `slot` of
+/// siw's SRQ.
 fn send_to(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<()> {
     let lane = &all.lanes[lane];
     lane.ours
@@ -44,7 +44,8 @@ fn send_to(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<()>
     agent.check(&all.far, SINKS + usize::try_from(slot)? * LEN, 40, slot, 0)
 }
 
-/// Sends pattern bytes from siw on this connection. They must arrive in this receive of our SRQ.
+/// Sends pattern bytes from siw on this connection. The bytes must arrive in receive `slot` of our
+/// SRQ.
 fn send_from(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<()> {
     let lane = &all.lanes[lane];
     agent.fill(&all.far, 0, 40, slot)?;

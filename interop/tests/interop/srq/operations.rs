@@ -66,8 +66,8 @@ fn operations(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
     Ok(())
 }
 
-/// Returns the slot of a receive in [`operations`]. It follows the part that the connection writes
-/// and reads.
+/// Returns the slot of a receive in [`operations`]. The slots follow the part of the region that
+/// the connection writes and reads.
 fn slot(lane: usize, number: usize) -> usize {
     lane * EACH + 4 + number
 }

@@ -121,7 +121,8 @@ fn made_up_addresses_push_out_nobody_that_we_talk_to() {
         cache.hear(host(number), OTHER, Claim::Asks, now);
         cache.hear(host(number + 1), OTHER, Claim::Tells, now);
     }
-    // Connection attempts from invented addresses make the host ask for their MAC addresses.
+    // Connection attempts from invented addresses make the host ask for the MAC addresses of these
+    // neighbours.
     for number in 200_000..201_000 {
         cache.way(host(number), packet(), now);
     }

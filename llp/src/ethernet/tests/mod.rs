@@ -74,7 +74,7 @@ fn readable_one_of(one: BorrowedFd<'_>, other: BorrowedFd<'_>) {
     );
 }
 
-/// Returns the result of `pick` for the first frame from the host that it accepts.
+/// Returns the result of `pick` for the first frame from the host that `pick` accepts.
 fn next<T>(wire: &MemoryWire, pick: impl Fn(&[u8; HEADER], &[u8]) -> Option<T>) -> T {
     next_after(wire, || readable(wire.fd()), pick)
 }

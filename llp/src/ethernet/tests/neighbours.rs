@@ -86,7 +86,7 @@ fn a_reset_by_the_kernel_of_this_host_is_told_as_what_it_is() {
 #[test]
 fn a_flood_of_made_up_neighbours_pushes_out_none_that_we_talk_to() {
     let (own, wire) = MemoryWire::pair([OWN, PEER], 1500, 4096).unwrap();
-    // The test answers no questions, so none may become due.
+    // The test answers no questions, so no repeated question may become due.
     let timing = Timing {
         retry: Duration::from_secs(3600),
         ..Timing::default()

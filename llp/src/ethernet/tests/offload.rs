@@ -1,5 +1,5 @@
-//! A host whose wire cuts segments and completes checksums. The host at the other end has plain
-//! frames.
+//! A host whose wire cuts segments and completes checksums. The host at the other end has no
+//! offload.
 
 use parking_lot::Mutex;
 
@@ -120,8 +120,8 @@ impl Wire for Cutting {
     }
 }
 
-/// Creates a host whose wire cuts, and a host with plain frames. Returns both and the record of the
-/// first one's wire.
+/// Creates a host whose wire cuts segments, and a host without offload. Returns both, and the
+/// record of the first host's wire.
 fn hosts(mtu: usize) -> (EthernetNetwork, EthernetNetwork, Arc<Mutex<Seen>>) {
     let (own, far) = MemoryWire::pair([OWN, PEER], mtu, 1 << 16).unwrap();
     let seen = Arc::new(Mutex::default());
@@ -169,8 +169,8 @@ fn transfer_with(from: &mut dyn Llp, to: &mut dyn Llp, bytes: &[u8], ends: &[u64
         from.drive();
         to.clear_readiness();
         to.drive();
-        // A call without ends would permit cuts anywhere in bytes that were not sent yet. So there
-        // is no further call after the last byte.
+        // A call without `ends` would permit cuts anywhere in the unsent bytes, so there is no
+        // further call after the last byte.
         let more = if sent < bytes.len() {
             let rest = &ends[ends.partition_point(|end| *end <= sent as u64)..];
             let hints = match rest {

@@ -183,8 +183,8 @@ fn bare_segment(syn: &Segment, control: TcpControl, ack: usize, window: u16) -> 
     packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Tcp, &bytes)
 }
 
-/// Acknowledgements of unsent bytes are answered with the current position and have no other effect
-/// (RFC 9293 section 3.10.7.4).
+/// An acknowledgement of unsent bytes is answered with the current position, and has no other
+/// effect (RFC 9293 section 3.10.7.4).
 #[test]
 fn bytes_that_never_left_cannot_be_acknowledged() {
     let (host, far) = host_and_wire();
@@ -211,7 +211,8 @@ fn bytes_that_never_left_cannot_be_acknowledged() {
     say(TcpControl::None, 51, 1000);
     drive(&mut *client);
     assert!(!client.flushed());
-    // The last `drive` may have run only a timer, so this waits until such a segment arrives.
+    // The last `drive` may have run only a timer. This closure therefore waits until a segment of
+    // the requested kind arrives.
     let next_segment = |client: &mut dyn Llp, with_data: bool| {
         let wait = || {
             readable_one_of(far.fd(), client.fd());

@@ -146,7 +146,7 @@ fn a_burst_has_an_fpdu_at_every_cut() {
     assert_eq!(bursts(480, &every(96, 5)), [(288, 96), (192, 96)]);
     assert_eq!(bursts(300, &every(30, 10)), [(300, 90)]);
     assert_eq!(bursts(240, &[100, 200, 240]), [(240, 100)]);
-    // A segment also ends a burst if it is shorter because the next FPDU does not fit into it.
+    // A segment that is shorter because the next FPDU does not fit into it also ends the burst.
     assert_eq!(bursts(340, &[100, 140, 240, 340]), [(140, 100), (200, 100)]);
     // The second segment could hold one more FPDU, and would then be longer than the first.
     assert_eq!(

@@ -1,14 +1,14 @@
 //! Keep-alive: probes a silent peer, and ends the connection if it stays silent.
 //!
 //! smoltcp's own probe carries a byte 00 with the sequence number of the last byte sent. If that
-//! byte was lost, the peer takes the 00 as data. The probe here carries no data and has the
+//! byte was lost, the peer accepts the 00 as data. The probe here carries no data and has the
 //! sequence number of an acknowledged byte (RFC 9293 section 3.8.4, SHLD-12). So it can be sent
 //! while bytes are unacknowledged. That matters because TCP waits up to a minute before it
 //! retransmits them. An answer to a probe shows that the path is lossy and the peer is alive.
 //!
-//! smoltcp's timeout limits the silence of the peer. A probe from the peer does not restart it, so
-//! both ends send probes. The answers are duplicate acknowledgements, and the third makes smoltcp
-//! retransmit.
+//! smoltcp's timeout limits the silence of the peer. A probe from the peer does not restart this
+//! timeout, so both ends send probes. The answers are duplicate acknowledgements, and the third
+//! makes smoltcp retransmit.
 //!
 //! A connection whose bytes stay unacknowledged ends after twice that timeout (R2 of RFC 9293
 //! section 3.8.3). This detects a peer that answers but never acknowledges, and a path that drops
@@ -29,8 +29,7 @@ pub(super) struct KeepaliveState {
     last: Instant,
     /// Maximum time for which the same bytes may stay unacknowledged.
     longest: Duration,
-    /// Number of acknowledged bytes at the last check. `since` is the time at which it last
-    /// changed, or at which the send buffer was last empty.
+    /// Number of acknowledged bytes at the last check.
     acknowledged: u64,
     /// Time at which `acknowledged` last changed, or at which the send buffer was last empty.
     since: Instant,
@@ -38,8 +37,8 @@ pub(super) struct KeepaliveState {
     patience: Option<Duration>,
     /// Time at which the last packet of the peer arrived.
     heard: Instant,
-    /// True if smoltcp processed a replayed segment since `heard`. smoltcp took it as a sign of
-    /// life, so its timeout was shortened to compensate.
+    /// True if smoltcp processed a replayed segment since `heard`. smoltcp took this segment as a
+    /// sign of life, so smoltcp's timeout was shortened to compensate.
     shortened: bool,
 }
 
@@ -66,7 +65,7 @@ impl KeepaliveState {
 }
 
 impl SmolConnection {
-    /// Starts the keep-alive, if one is set.
+    /// Starts the keep-alive, if it is configured.
     pub(super) fn watch_over(&mut self, now: Instant) {
         let Some(keepalive) = self.keepalive else {
             return;
@@ -96,8 +95,8 @@ impl SmolConnection {
         }
     }
 
-    /// Shortens smoltcp's timeout after a replayed segment, which restarted it, to the time that is
-    /// left for the peer.
+    /// Shortens smoltcp's timeout to the time that is left for the peer. A replayed segment has
+    /// restarted this timeout.
     pub(super) fn keep_silence_limit(&mut self, now: Instant) {
         if let Some(patience) = self.keepalive_state.patience {
             self.keepalive_state.shortened = true;

@@ -9,8 +9,8 @@
 //! So each segment is sent by an interface whose MTU makes it a full segment. It is sent whole or
 //! not at all, for every congestion control and state. A segment that is not sent stays at the end
 //! of smoltcp's send buffer, and is tried again after every arrival. When nothing is in flight any
-//! more, Nagle's algorithm allows it. All bytes are in smoltcp's buffer, so its handling of loss,
-//! of a closed window and of the end of the connection works as usual.
+//! more, Nagle's algorithm allows this segment. All bytes are in smoltcp's buffer, so its handling
+//! of loss, of a closed window and of the end of the connection works as usual.
 //!
 //! When TCP's timer fires, smoltcp retransmits all unacknowledged bytes. Until the peer has
 //! acknowledged them, only the regular interface is used, whose MTU is the path's. An interface
@@ -33,8 +33,8 @@ pub(super) struct Nagle {
     on: bool,
     /// The interface with another MTU, and the size of its full segments in bytes.
     exact: Option<(usize, Interface)>,
-    /// True if a packet arrived that acknowledged nothing, and smoltcp may retransmit because of
-    /// it.
+    /// True if a packet that acknowledged nothing has arrived. smoltcp may retransmit because of
+    /// this packet.
     repeated: bool,
     /// Set after TCP's timer has fired. Retransmission lasts until the stream is acknowledged up to
     /// this offset.
@@ -73,14 +73,15 @@ impl SmolConnection {
         queued > 0 && (nagle.resending_to.is_some() || self.unsent() > 0)
     }
 
-    /// Returns true if the FIN has to wait, because smoltcp would ignore Nagle's algorithm for it.
+    /// Returns true if the FIN has to wait, because smoltcp would ignore Nagle's algorithm for a
+    /// FIN.
     pub(super) fn fin_waits(&self) -> bool {
         let in_flight = self.socket().send_queue() > self.unsent();
         self.nagle.as_ref().is_some_and(|nagle| nagle.on) && in_flight && self.is_at_edge()
     }
 
-    /// Records whether the packet that smoltcp processed acknowledged nothing. `queued` bytes were
-    /// unacknowledged before.
+    /// Records a packet that acknowledged nothing, if smoltcp has just processed such a packet.
+    /// `queued` bytes were unacknowledged before.
     pub(super) fn note_repetition(&mut self, queued: usize) {
         if let Some(nagle) = &mut self.nagle {
             let socket = self.sockets.get::<tcp::Socket<'_>>(self.handle);
@@ -99,8 +100,9 @@ impl SmolConnection {
         self.poll_interface(None, now)
     }
 
-    /// Sends the segment that is held back if the congestion window now allows it. Call it after
-    /// smoltcp has sent everything that it would send by itself. Returns true if bytes were sent.
+    /// If a segment is held back and the congestion window now allows it, sends the segment. Call
+    /// it after smoltcp has sent everything that it would send by itself. Returns true if bytes
+    /// were sent.
     pub(super) fn push(&mut self, now: Instant) -> bool {
         self.notice_resending();
         let ready = |nagle: &Nagle| nagle.on && nagle.resending_to.is_none();
@@ -140,8 +142,8 @@ impl SmolConnection {
         sent
     }
 
-    /// Lets smoltcp send one packet: by the regular interface, or by one whose full segments have
-    /// `full` bytes.
+    /// Lets smoltcp send one packet. `full` selects the interface whose full segments have `full`
+    /// bytes; `None` selects the regular interface.
     fn poll_interface(&mut self, full: Option<usize>, now: Instant) -> PollResult {
         if let Some(bytes) = full {
             self.make_exact(bytes, now);
@@ -159,8 +161,9 @@ impl SmolConnection {
         sent
     }
 
-    /// Creates the interface whose full segments have `bytes` bytes, unless the present one does.
-    /// It can be replaced at any time, because it has no lasting state except its address.
+    /// Creates the interface whose full segments have `bytes` bytes, if the current one has another
+    /// size. The interface can be replaced at any time, because it has no lasting state except its
+    /// address.
     fn make_exact(&mut self, bytes: usize, now: Instant) {
         let Some(nagle) = &mut self.nagle else {
             return;

@@ -6,8 +6,8 @@
 //! second loss in a window, a segment that is lost again, and the last segment sent. This module
 //! therefore does three things:
 //! * It keeps its own count of duplicate acknowledgements (RFC 5681 section 3.2).
-//! * During recovery, an acknowledgement that ends before the recovery point shows the next gap,
-//!   which is sent again (RFC 6582).
+//! * During recovery, an acknowledgement below the recovery point shows the next gap, which is sent
+//!   again (RFC 6582).
 //! * It sends a *probe* after about two round trips without an acknowledgement: the first
 //!   unacknowledged segment (RFC 8985 section 7 sends the last one).
 //!
@@ -22,14 +22,14 @@
 //!
 //!  any of them -- smoltcp's timer fires --> Resending(to) -- acknowledged to `to` --> Steady
 //! ```
-//! Only smoltcp has the bytes, and only duplicate acknowledgements make it send some again. So the
-//! peer's last acknowledgement is replayed to smoltcp as often as needed. Pauses between probes
-//! grow. Probes end before smoltcp's timer fires, which makes it retransmit everything as usual.
-//! Replayed acknowledgements also shrink a congestion window.
+//! Only smoltcp has the bytes, and only duplicate acknowledgements make it retransmit some of them.
+//! So the peer's last acknowledgement is replayed to smoltcp as often as needed. Pauses between
+//! probes grow. Probes end before smoltcp's timer fires. When it fires, smoltcp retransmits
+//! everything as usual. Replayed acknowledgements also shrink a congestion window.
 //!
-//! It is active only if [`early_recovery`](crate::smol::MemorySettings::early_recovery) is set, and
-//! never on a link that cuts bursts. On such a link smoltcp would send a whole burst again,
-//! although the peer may have most of it, and the burst may end within an FPDU.
+//! Early recovery is active only if [`early_recovery`](crate::smol::MemorySettings::early_recovery)
+//! is set, and never on a link that cuts bursts. On such a link smoltcp would send a whole burst
+//! again, although the peer may have most of it, and the burst may end within an FPDU.
 
 use std::time::Duration;
 
@@ -75,8 +75,8 @@ pub(super) struct Recovery {
     since: Option<Instant>,
     /// Number of probes since the last acknowledgement of new bytes.
     probes: u32,
-    /// Set while nothing is in flight and the peer's window is too small: since when, and whether
-    /// the peer was already asked for its window.
+    /// Set while nothing is in flight and the peer's window is too small. Holds the start of this
+    /// condition, and whether the peer was already asked for its window.
     shut: Option<(Instant, bool)>,
     trip: Trip,
 }
@@ -109,8 +109,8 @@ impl Recovery {
         self.repetitions += 1;
     }
 
-    /// Records that the connection is established. The handshake is the first measured round trip,
-    /// unless it took so long that the SYN may have been sent again.
+    /// Records that the connection is established. The handshake is the first measured round trip.
+    /// It does not count if it took so long that the SYN may have been sent again.
     pub(super) fn stands(&mut self, now: Instant) {
         self.trip.answered(0, now);
     }
@@ -164,7 +164,7 @@ impl Recovery {
         true
     }
 
-    /// Records the progress of the stream after smoltcp could send.
+    /// Records the progress of the stream after smoltcp had a chance to send.
     fn sent(&mut self, stream: Stream, now: Instant) {
         if stream.acknowledged < stream.left {
             self.since.get_or_insert(now);
@@ -175,7 +175,7 @@ impl Recovery {
     /// Time at which a probe is due, or `None` if none is. `delay` is the time for which the peer
     /// may delay an acknowledgement of less than two segments.
     fn probe_at(&self, stream: Stream, segment: usize, delay: Duration) -> Option<Instant> {
-        // The peer acknowledges two full segments at once. For fewer bytes it may delay the
+        // The peer acknowledges two full segments immediately. For fewer bytes it may delay the
         // acknowledgement (RFC 9293 section 3.8.6.3).
         let few = stream.left - stream.acknowledged < 2 * segment as u64;
         let late = if few { delay } else { Duration::ZERO };
@@ -219,8 +219,8 @@ impl Recovery {
         }
     }
 
-    /// Time at which to ask the peer for its window. It is asked only once, because many peers
-    /// answer only one such segment a second. smoltcp's own probe follows after a second.
+    /// Time at which to ask the peer for its window. The peer is asked only once, because many
+    /// peers answer only one such segment a second. smoltcp's own probe follows after a second.
     fn window_probe_at(&self) -> Option<Instant> {
         let (since, asked) = self.shut?;
         let patience = self.trip.patience().filter(|_| !asked)?;
@@ -288,7 +288,8 @@ impl Trip {
     }
 
     /// Returns the time after which an acknowledgement is overdue: two round trips, or the round
-    /// trip plus four times its variance if that is longer. `None` before the first measurement.
+    /// trip plus four times its variance if that is longer. It is at least [`SHORTEST`]. `None`
+    /// before the first measurement.
     fn patience(&self) -> Option<Duration> {
         let smoothed = self.smoothed?;
         Some(
@@ -330,7 +331,7 @@ impl SmolConnection {
     }
 
     /// Makes smoltcp send the first unacknowledged segment again if its acknowledgement is overdue.
-    /// Asks the peer for its window if it stays too small.
+    /// Asks the peer for its window if the window stays too small.
     pub(super) fn probe_if_due(&mut self, now: Instant) {
         let due = |this: &Self| this.recovers_at().is_some_and(|at| at <= now);
         if !due(self) {

@@ -60,9 +60,9 @@ impl SmolConnection {
     }
 
     /// Adapts to a change of the path's MTU. smoltcp reads the MTU only when an interface is
-    /// created, so a changed MTU requires a new interface. No other state is lost with the old one.
-    /// Segments that were too large for the path are lost. When TCP's timer fires, their bytes are
-    /// sent again in smaller segments.
+    /// created, so a changed MTU requires a new interface. The replacement loses no state of the
+    /// connection. Segments that were too large for the path are lost. When TCP's timer fires,
+    /// their bytes are sent again in smaller segments.
     pub(super) fn follow_path_mtu(&mut self, now: Instant) {
         let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
         self.device.set_path_mtu(path);

@@ -3,22 +3,22 @@
 //! When smoltcp 0.14 has to send bytes again, it first stops its timer, and restarts it when it
 //! sends a segment. If it cannot send one, no timer runs although bytes are unacknowledged. That
 //! happens in two cases:
-//! * TCP's timer fires while the peer's window is closed because an old segment arrived late and
-//!   closed it again. The acknowledgement that opened the window does not arrive a second time.
+//! * An old segment that arrives late closes the peer's window again, and then TCP's timer fires.
+//!   The acknowledgement that opened the window does not arrive a second time.
 //! * Three duplicate acknowledgements arrive while the inbox of the peer's link is full.
 //!
 //! Then neither end sends anything. So the peer's last acknowledgement is replayed to smoltcp, as
 //! if the network had duplicated it. If the window is closed, one replay is enough: smoltcp then
-//! starts to probe the window. If it is open, several replays make smoltcp retransmit. smoltcp
-//! would not retransmit a FIN if nothing else is unacknowledged, so that is done here.
+//! starts to probe the window. If the window is open, several replays make smoltcp retransmit.
+//! smoltcp would not retransmit a FIN if nothing else is unacknowledged, so this module does it.
 
 use smoltcp::socket::tcp::State;
 use smoltcp::time::{Duration, Instant};
 
 use super::SmolConnection;
 
-/// Number of equal acknowledgements to replay. The first is new to smoltcp, and it retransmits at
-/// the third repetition.
+/// Number of equal acknowledgements to replay. smoltcp does not count the first one as a
+/// repetition, and retransmits at the third repetition.
 const REPEATS: usize = 4;
 
 /// First pause before the FIN is sent again (RFC 6298 section 2.4). Each pause is twice as long as

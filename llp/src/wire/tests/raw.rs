@@ -285,8 +285,8 @@ in_namespace! {
         wire.interface_mut().set_patience(Duration::from_millis(300));
         blink(&wire);
         assert!(!wire.check().unwrap());
-        // If the check had not ended the first outage, both would count as one that lasted too
-        // long.
+        // If the check had not ended the first outage, both outages would count as one that lasted
+        // too long.
         std::thread::sleep(Duration::from_millis(301));
         blink(&wire);
     }

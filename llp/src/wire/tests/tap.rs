@@ -113,8 +113,8 @@ in_namespace! {
             name: "veth0".parse().unwrap(),
         };
         assert_eq!(refused(open_with(None, None)), owned);
-        // With this option any address can be bound. That must not count as an address of the
-        // kernel.
+        // With this option any address can be bound. Such an address must not count as an address
+        // of the kernel.
         std::fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1").unwrap();
         assert_eq!(refused(open_with(None, None)), owned);
         ip("addr del 192.0.2.1/25 dev veth0");

@@ -10,7 +10,7 @@ use crate::smol::Packet;
 use crate::wire::unix::UnixWire;
 use crate::wire::{AttachError, HEADER, Received, Wire};
 
-/// Directory of one test. It is removed, with its contents, when this is dropped.
+/// Directory of one test. Dropping the value removes the directory with its contents.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -150,7 +150,7 @@ fn a_file_that_has_taken_the_place_of_ours_is_left() {
     let directory = Directory::new();
     let a = directory.path("a");
     let wire = open(&a, &directory.path("b")).unwrap();
-    // The rename keeps the inode in use, so that the new file has another one.
+    // The rename keeps the inode in use, so that the new file has another inode.
     std::fs::rename(&a, directory.path("moved")).unwrap();
     std::fs::write(&a, "of another program").unwrap();
     drop(wire);

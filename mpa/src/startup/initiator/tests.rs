@@ -298,7 +298,7 @@ fn a_rejection_hands_everything_to_the_ulp() {
         ord_needed: (config().ird < 20).then_some(20),
     };
     assert_eq!(outcome_of(config(), &no), Outcome::Rejected(rejection));
-    // 6581-9.1-05: only an ORD beyond this side's IRD is a reason.
+    // 6581-9.1-05: only an ORD beyond this side's IRD is a reason for the rejection.
     for (ird, ord, ord_needed) in [
         (8, 0, None),
         (8, 8, None),

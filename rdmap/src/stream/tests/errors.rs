@@ -46,14 +46,14 @@ fn invalidate(stag: STag) -> Vec<u8> {
     bytes
 }
 
-/// Segments from the peer, of which the last one is wrong. `reads`: this side has a Read of 100
-/// bytes outstanding.
+/// Segments from the peer. The last segment is wrong. `reads`: number of outstanding Reads of 100
+/// bytes.
 struct Case {
     name: &'static str,
     ulpdus: Vec<Vec<u8>>,
     receive: Option<u32>,
     reads: usize,
-    /// Number of Atomic Operations outstanding after that Read.
+    /// Number of outstanding Atomic Operations, begun after the Reads.
     atomics: usize,
 }
 
@@ -580,7 +580,8 @@ fn a_segment_shorter_than_its_headers_is_refused_whatever_its_opcode() {
         let ddp_header = if whole[0] & 0x80 != 0 { 14 } else { 18 };
         // A message without an RDMAP header may end after the DDP header.
         let is_short = |len: &usize| *len < ddp_header || whole.len() > ddp_header;
-        // Miri would take minutes for all lengths. It runs only those that are one byte too short.
+        // Miri would take minutes for all lengths, so it tests only lengths that are one byte too
+        // short.
         let is_played = |len: &usize| !cfg!(miri) || [ddp_header, whole.len()].contains(&(len + 1));
         for len in (0..whole.len()).filter(is_short).filter(is_played) {
             let refused = stream().receive(&memory, &whole[..len], len);

@@ -5,7 +5,7 @@ use super::*;
 use alloc::collections::VecDeque;
 use proptest::prelude::*;
 
-/// Size in bytes of each region, and of the longest message. Miri interprets each byte.
+/// Size in bytes of each region, and of the longest message. Small for Miri, which is slow.
 const SIZE: usize = if cfg!(miri) { 300 } else { 3000 };
 /// Size in bytes of the longest segment; most messages have several.
 const MULPDU: usize = if cfg!(miri) { 250 } else { 2500 };
@@ -67,7 +67,7 @@ struct Current {
     response: bool,
 }
 
-/// A message that took a receive.
+/// A message that consumed a receive.
 #[derive(PartialEq, Eq, Debug)]
 struct Delivered {
     bytes: Vec<u8>,
@@ -86,7 +86,7 @@ struct Side {
     receive: Vec<u8>,
     /// Sinks of outstanding Reads: the bytes that the model expects, and the bytes that arrived.
     sinks: VecDeque<(Vec<u8>, Vec<u8>)>,
-    /// Values of the words of outstanding Atomics before the operation.
+    /// For each outstanding Atomic, the value of its word before the operation.
     originals: VecDeque<u64>,
     delivered: Vec<Delivered>,
     fill: u8,
@@ -162,7 +162,7 @@ impl Side {
         });
     }
 
-    /// Begins the next message; a request of the peer comes first.
+    /// Begins the next message. The answer to a request of the peer comes first.
     fn begin(&mut self, model: &mut Model) {
         if let Some(job) = self.stream.next_request() {
             return self.answer(job);

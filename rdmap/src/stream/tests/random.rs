@@ -1,5 +1,5 @@
-//! Hostile peers: every segment ends in a placement within bounds, or in an error with its
-//! Terminate.
+//! Hostile peers: every segment leads to a placement within bounds, or to an error with a Terminate
+//! Message.
 
 use super::*;
 use crate::Blame;
@@ -42,13 +42,13 @@ fn conversation(mulpdu: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// Creates a stream with room for three requests each way.
+/// Creates a stream with room for three requests in each direction.
 fn deep_stream() -> Stream {
     Stream::new(StreamConfig { ird: 3, ord: 3 })
 }
 
-/// Feeds the ULPDUs to a stream. Panics if a placement lies out of bounds, or if an error breaks
-/// its contract.
+/// Passes the ULPDUs to a stream. Panics if a placement is out of bounds, or if an error does not
+/// blame the peer, has no named code or is not returned again.
 fn feed(ulpdus: &[Vec<u8>]) -> Result<(), StreamError> {
     let (mut stream, memory) = (deep_stream(), memory());
     for _ in 0..2 {

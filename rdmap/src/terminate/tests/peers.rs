@@ -167,14 +167,14 @@ fn index([kind, code, present]: [u8; 3]) -> usize {
     usize::from(kind) << 16 | usize::from(code) << 8 | usize::from(present)
 }
 
-/// Tries all values of the first three bytes. They must be read as siw's exactly if siw sends them
-/// and no RFC allows them. They must be ambiguous exactly if both send them with different
-/// meanings.
+/// Tries all values of the first three bytes. They must be read in siw's layout exactly if siw
+/// sends them and no RFC allows them. They must be ambiguous exactly if siw sends them and an RFC
+/// allows them with another meaning.
 #[test]
 #[cfg_attr(miri, ignore = "exhaustive, and nothing but arithmetic")]
 fn certain_and_ambiguous_over_all_combinations() {
     let (rfc, theirs) = (rfc_sends(), siw_sends());
-    // Lengths of siw's messages.
+    // Opcodes whose headers give the messages the lengths of siw's messages.
     let about = |present| match present {
         0 => None,
         3 => Some(Opcode::Write),
@@ -270,7 +270,7 @@ fn the_profile_of_siw_yields_only_to_what_siw_cannot_mean() {
 
 #[test]
 fn what_this_side_sends_is_read_back_with_either_profile() {
-    // Messages with headers are unambiguous; only those without headers are not.
+    // Messages with headers are unambiguous. Messages without headers are not.
     let bounds = StreamError::Ddp(DdpError::Tagged(TaggedFault::BaseOrBounds));
     let protection = StreamError::Protection(TaggedFault::AccessRights);
     let (tagged, read) = (tagged(), ulpdu(0x41, 0, 1, Some(request())));

@@ -49,7 +49,7 @@ fn kinds() -> Vec<EndKind> {
     })
 }
 
-/// Every reason, and every reason that is nested in one.
+/// Every reason, and every reason that is nested in another reason.
 fn reasons() -> Vec<EndReason> {
     let terminate = Terminate::parse(&[0x11, 0, 0, 0]).unwrap();
     let error = StreamError::LocalCatastrophic;

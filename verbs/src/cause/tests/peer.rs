@@ -29,8 +29,8 @@ fn terminates_in_words() {
     insta::assert_snapshot!(table(title, terminates().chain([in_place]), &[]));
 }
 
-/// A Terminate about a work request of this side: the completion names the request, and what to ask
-/// of the peer.
+/// Terminates about a work request of this side. The cause names the request, and the hint says
+/// what to ask of the peer.
 #[test]
 fn terminates_about_a_work_request_in_words() {
     let acts = every!(Act {
@@ -83,7 +83,7 @@ fn terminates_about_a_work_request_in_words() {
         Act::Send => about(act, &[[0x12, 2], [0x12, 5], [0x00, 0]]),
         Act::Invalidate => about(act, &[[0x01, 0], [0x01, 9]]),
         Act::Immediate => about(act, &[[0x12, 2]]),
-        // No work request of this side is one of these.
+        // A work request of this side never sends a response or a Terminate.
         Act::ReadResponse | Act::Terminate | Act::AtomicResponse => Vec::new(),
     });
     let title = "Terminate Messages of the peer about a work request of this side";

@@ -108,7 +108,7 @@ fn tcp_and_startup_in_words() {
         ],
     });
     let text = [
-        // The advice is in the sentence if it names the interface and commands.
+        // The sentence contains the advice if the advice names the interface and commands.
         table("TCP and the link below", llp(), &["/dev/net/tun"]),
         table("MPA startup", startup(), &[]),
         table("FPDUs", framing.into_iter().map(Cause::framing), &[]),

@@ -3,9 +3,9 @@
 //!
 //! The post checks elements against the regions registered at that time. They are validated again
 //! when their bytes are copied for sending. An element may also name memory that an earlier request
-//! of the same queue has yet to register. The post then checks it against that request, so that a
-//! mistake is reported at once. When the turn of the element's own request comes, it is checked
-//! against the region.
+//! of the same queue has yet to register. The post then checks the element against that request, so
+//! that a mistake is reported at once. The element is checked against the region when the turn of
+//! its own request comes.
 
 use super::super::connection::{Connection, QpContext};
 use super::super::work::{SendData, SendWqe};
@@ -41,8 +41,8 @@ impl Connection {
 
     /// Returns true if a queued request registers the memory of an element.
     ///
-    /// In a state that flushes, the registration may have been flushed already. A request that is
-    /// posted then is accepted, and flushed too.
+    /// In a state that flushes, the registration may have been flushed already. A request posted in
+    /// such a state is accepted and then flushed as well.
     #[inline]
     pub(super) fn is_for_later(&self, sge: &Sge) -> bool {
         sge.len > 0

@@ -82,7 +82,7 @@ fn payload_and_private_data_are_not_kept() {
     recorder.startup_received(now, &startup(Startup::Request, false, 1, None));
     let record = recorder.record(1, Peer::Rfc);
     let kept: Vec<usize> = record.frames().iter().map(|f| f.head().len()).collect();
-    // A Request of revision 1 begins with its private data: at most 4 bytes of it are kept.
+    // In a Request of revision 1, the private data begins at byte 20, so 4 bytes of it are kept.
     assert_eq!(kept, [14, 18, 24]);
     assert!(!record.to_string().contains("secret"));
 }
@@ -103,7 +103,7 @@ fn what_tcp_did_not_take_is_marked() {
     recorder.sent(now, &head, 18, 48);
     recorder.sent(now, &head, 18, 72);
     assert_eq!(whole(&recorder, 30), [true, false, false]);
-    // The last one is dropped, and another frame takes its place in the stream.
+    // The last frame is dropped, and another frame takes its place in the stream.
     recorder.drop_after(48);
     recorder.sent(now, &head, 18, 72);
     assert_eq!(whole(&recorder, 72), [true, true, false, true]);

@@ -106,7 +106,7 @@ fn a_read_response_is_one_batch_behind_the_first_one() {
 fn of_several_read_responses_a_batch_has_a_half() {
     let batches = response_batches(4, 300 * 1024);
     assert!((128 * KIB..196 * KIB).contains(&batches[0]), "{batches:?}");
-    // The batch has half of the remaining bytes, and at most two FPDUs more.
+    // The batch has half of the remaining bytes, and at most two more FPDUs.
     let half = (1200 * KIB - batches[0]) / 2;
     assert!(
         (half..half + 128 * KIB).contains(&batches[1]),
@@ -249,7 +249,7 @@ fn what_was_kept_for_a_request_that_is_held_back_is_sent() {
     let sges = [page];
     let read = SendWr::read(0, &sges, RemoteBuffer::at(to, rkey));
     client.conn.post_send(&read.unsignaled()).unwrap();
-    // The last FPDU of these Writes makes the batch reach its shortest limit.
+    // The last FPDU of these Writes makes the batch reach its smallest limit.
     for wr_id in 1..=32 {
         let write = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey));
         client.conn.post_send(&write.unsignaled()).unwrap();

@@ -34,7 +34,8 @@ static CHANGED: [u8; LEN] = [0xEE; LEN];
 fn sent(settings: &Settings, kind: Kind, most: usize) -> Result<Sent, Box<(End, End)>> {
     let (mut client, mut server, pool) = connected(settings, &Memory::new());
     client.conn.set_emss(65_483);
-    // A responder that has validated no FPDU may not send a Terminate.
+    // A responder may send a Terminate only after it has validated an FPDU, so the client sends an
+    // FPDU first.
     let first = SendWr::write(0, &[], RemoteBuffer::at(0, 0));
     client.conn.post_send(&first.unsignaled()).unwrap();
     server.deliver(&client.bytes(), &pool);

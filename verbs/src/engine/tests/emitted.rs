@@ -12,7 +12,7 @@ use crate::RemoteBuffer;
 #[derive(Clone, Copy, Debug)]
 enum Size {
     Bytes(u32),
-    /// Capacity of a number of full segments, and a few bytes more or less.
+    /// Total capacity of this number of full segments, plus or minus a few bytes.
     Segments(u32, i32),
 }
 
@@ -385,8 +385,8 @@ proptest! {
     }
 }
 
-/// Sends every combination of exact multiples of a segment's capacity, lists with empty elements
-/// and empty messages, with and without Markers.
+/// Sends empty messages, exact multiples of a segment's capacity and lists with empty elements, in
+/// every combination, with and without Markers.
 #[test]
 fn full_segments_and_empty_elements_make_no_empty_segment() {
     let kinds = [

@@ -245,7 +245,7 @@ fn a_read_is_answered_with_what_was_there_before_the_atomic_behind_it() {
 }
 
 /// Each FPDU has two parts, and a call of the LLP takes a limited number of parts. Lent parts
-/// beyond it would be copied.
+/// beyond this number would be copied.
 #[test]
 fn all_that_is_lent_is_offered_in_one_call() {
     let mut asked = asked(false);

@@ -18,7 +18,7 @@ pub(super) struct Line {
     pub(super) arrived: VecDeque<u8>,
     /// Number of bytes that the LLP still takes.
     pub(super) room: usize,
-    /// Number of pieces and the taken bytes of each call that sends.
+    /// For each call that sends: the number of pieces, and the bytes that were taken.
     pub(super) calls: Vec<(usize, Vec<u8>)>,
     /// Length of `arrived` at each of those calls.
     pub(super) unread: Vec<usize>,

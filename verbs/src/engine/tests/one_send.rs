@@ -1,7 +1,7 @@
 //! A startup frame is handed to TCP completely, in one call.
 //!
-//! Linux siw waits in its only worker for the rest of a frame that arrives in pieces, and other
-//! connections wait with it.
+//! Linux siw has a single worker, which waits for the rest of a frame that arrives in pieces. Other
+//! connections then wait as well.
 
 use super::line::over_line;
 use super::wire::startup;

@@ -25,7 +25,7 @@ fn requests_that_were_staged_leave_before_responses_are_received() {
     let before = line.lock().calls.len();
     assert!(before > 0, "the first request was sent");
 
-    // The beginning of its Response has arrived, and another Read is staged.
+    // The beginning of the first Read's Response has arrived, and another Read is staged.
     line.lock().arrived.extend([0, 20, 0xC0]);
     stage(&mut driven, 1);
     driven.turn(&pool, now);

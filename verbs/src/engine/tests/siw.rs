@@ -344,7 +344,7 @@ fn a_terminate_of_siw_is_told_in_the_right_words() {
              the peer is Linux siw, select it in the settings (`Peer::Siw`, `--peer siw`), because its codes have \
              other meanings",
         ),
-        // Only siw sends this code, so it is read as siw's without a peer profile.
+        // Only siw sends this code, so it is read with siw's meaning even without a peer profile.
         (
             Peer::Rfc,
             &[0x02, 0x02, 0x00, 0],

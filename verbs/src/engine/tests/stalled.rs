@@ -181,7 +181,8 @@ fn a_peer_whose_fpdus_come_slowly_is_kept_and_one_that_never_finishes_one_is_cut
     let (mut client, mut server) = pair(&settings(OnNoReceive::Terminate), None);
     for wr_id in 0..20 {
         server.post_receive(wr_id);
-        // Each FPDU arrives in three parts, and the next one begins when it ends.
+        // Each FPDU arrives in three parts. The next FPDU begins to arrive after the previous one
+        // is complete.
         let fpdu = send(&mut client);
         for part in fpdu.chunks(fpdu.len().div_ceil(3)) {
             server.arrives(part);
@@ -328,8 +329,8 @@ fn many_connections_on_hold_shrink_to_what_they_keep_and_stay_within_the_limit_o
     for (waits, (_, server)) in waits.iter().zip(&ends) {
         assert_eq!(server.line.lock().arrived.is_empty(), *waits);
     }
-    // With a receive for each, all continue. Connections that wait for memory continue as it is
-    // released.
+    // All connections continue when each has a receive. Connections that wait for memory continue
+    // as it is released.
     for (_, server) in &mut ends {
         server.post_receive(1);
         server.passes(MOMENT);

@@ -143,7 +143,7 @@ fn nor_is_one_whose_first_fpdu_has_begun_to_arrive() {
     assert_eq!(scene.client.conn.state, QpState::Rts);
 }
 
-/// The peer has missed the Reads that were sent. Another one waits for them because of ORD, so it
+/// The peer has missed the Reads that were sent. Another Read waits for them because of ORD, so it
 /// cannot wake the peer.
 #[test]
 fn requests_that_wait_for_the_peer_do_not_keep_it_from_being_woken() {

@@ -1,8 +1,8 @@
 //! CRC32C of registered memory, with and without copying it.
 //!
 //! If the processor supports it, one pass over the memory computes the CRC and copies the bytes
-//! ([`fold`](super::fold)). All other processors copy a step, then compute its CRC. The tests
-//! compare the two ways.
+//! ([`fold`](super::fold)). On all other processors the bytes are copied in steps, and the CRC of
+//! each step is computed after its copy. The tests compare the two ways.
 
 use uwarp_mpa::Crc32c;
 
@@ -55,7 +55,8 @@ pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc
             let done = head + blocks * fold::BLOCK;
             return checksum_by_copy::<{ fold::BLOCK }>(from.add(done), len - done, crc);
         }
-        // A short element gets a smaller buffer: clearing the larger one takes longer than its CRC.
+        // A short element gets a smaller buffer: clearing the larger one takes longer than the CRC
+        // of the element.
         if len <= 1024 {
             return checksum_by_copy::<1024>(from, len, crc);
         }

@@ -56,7 +56,7 @@ proptest! {
             }
         }
 
-        // The elements contain it in order, and no other byte changed.
+        // The elements contain the message in order, and no other byte changed.
         let mut found = Vec::new();
         for ((gap, len), buffer) in runs.iter().zip(&buffers) {
             let all = contents(buffer);

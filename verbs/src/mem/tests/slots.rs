@@ -431,7 +431,7 @@ fn fast_registration_makes_a_part_valid_until_it_is_invalidated() {
         write(&table, first, 0, 1, QP + 1),
         Err(TaggedFault::NotAssociated)
     );
-    // It is valid as an lkey, too.
+    // The STag is valid as an lkey, too.
     let mut list = SgList::default();
     let sge = Sge {
         addr: 4,

@@ -1,5 +1,5 @@
-//! List of the dirty members of a group: they need a turn although nothing arrived, because they
-//! have staged requests.
+//! List of the dirty members of a group. A dirty member has staged requests, so it needs a turn
+//! although nothing arrived.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,14 +28,14 @@ struct Queue {
 pub(super) enum Marked {
     /// The list was empty: the caller has to schedule a round.
     First,
-    /// Listed after others.
+    /// The list was not empty, so a round is already due.
     Queued,
     /// The member was not listed: a thread sleeps on the group, so no round would follow soon.
     Refused,
 }
 
 impl DirtyList {
-    /// Allocates room for this many members, so that later calls do not allocate.
+    /// Allocates room for `members` members, so that later calls do not allocate.
     pub(super) fn reserve(&self, members: usize) {
         let mut queue = self.queue.lock();
         let missing = members.saturating_sub(queue.members.len());
@@ -64,7 +64,7 @@ impl DirtyList {
         member
     }
 
-    /// Returns the number of listed members. Read without the lock, so it may be outdated.
+    /// Returns the number of listed members. It is read without the lock, so it may be outdated.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)

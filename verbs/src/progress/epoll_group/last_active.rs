@@ -1,11 +1,11 @@
-//! Last active member of a group. While no other member receives, polls try this one alone.
+//! Last active member of a group. While no other member receives, polls try this member alone.
 //!
 //! A program that exchanges small messages with one peer of many waits for that peer. A query of
 //! the set followed by a turn of the connection costs two system calls, and work of the kernel for
-//! the set. Trying the connection alone costs one call, as without a group. A query that finds no
-//! ready member is therefore valid for a short time: [`POLLS`] polls or [`NANOSECONDS`], whichever
-//! ends first. After the connection has received, the next poll queries the set, so that no other
-//! member waits until the connection has received again.
+//! the set. Trying the connection alone costs one call, as without a group. The result of a query
+//! that finds no ready member is therefore used for a short time: [`POLLS`] polls or
+//! [`NANOSECONDS`], whichever ends first. After the connection has received, the next poll queries
+//! the set, so that other members do not wait any longer.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const POLLS: u32 = 16;
 /// The same limit as a time, for programs that poll rarely.
 const NANOSECONDS: u64 = 10_000;
-/// Value of `member` if there is no such member.
+/// Value of `member` if no member is recorded.
 const NO_MEMBER: u32 = u32::MAX;
 /// Value of `queried_at` that makes the next poll query the set.
 const NEVER: u64 = 0;
 
 /// Recent results of queries. They are only hints: threads that poll at the same time may overwrite
-/// each other's values. The set is then queried a poll too early or too late.
+/// each other's values. The next query then happens one poll too early or too late.
 pub(super) struct LastActive {
     /// Index of the last member that received while no other did.
     member: AtomicU32,
@@ -60,7 +60,7 @@ impl LastActive {
         self.queried_at.store(NEVER, Ordering::Relaxed);
     }
 
-    /// Records a query of the set, and which members received in the turns after it.
+    /// Records a query of the set, and the members that received in the turns after it.
     pub(super) fn note_query(&self, now: u64, received: Received) {
         match received {
             Received::None => {

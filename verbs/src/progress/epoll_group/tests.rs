@@ -14,7 +14,7 @@ fn device() -> Device {
     Device::open(Arc::new(network), settings).unwrap()
 }
 
-/// Connections between two devices; all those of one side share a CQ.
+/// Connections between two devices. All connections of one side share a CQ.
 struct World {
     cqs: [Cq; 2],
     pairs: Vec<[Qp; 2]>,
@@ -160,7 +160,7 @@ fn the_last_active_member_is_polled_alone_and_the_others_soon_after() {
     let [other, other_peer] = &world.pairs[3];
     world.ping(ours, theirs, 1);
     let group = world.group(1);
-    // All polls get the same time, so only their number makes one of them query the set.
+    // All polls get the same time, so a query becomes due only by the number of polls.
     let now = group.device.now();
     let polled = || {
         group.poll(now, true);

@@ -9,8 +9,8 @@ use crate::mr::RemoteBuffer;
 /// Atomic Operations (RFC 7306 section 5).
 ///
 /// Each operates on the first 8 bytes of `remote`: a word in the byte order of the peer's host, at
-/// an address there that is a multiple of 8. (The address in `remote` may be any number if the
-/// region is zero-based. A peer whose memory is not aligned refuses with
+/// an address of the host that is a multiple of 8. (The address in `remote` may be any number if
+/// the region is zero-based. If the word in the peer's memory is not aligned, the peer refuses with
 /// [`Status::RemoteOperation`](crate::Status::RemoteOperation).)
 ///
 /// The previous value of the word is stored into `sink`, in the byte order of this host. `sink` is

@@ -32,9 +32,9 @@ impl SendWr<'_> {
     /// against the rights and bounds of that registration when it is posted, and against the region
     /// when it is carried out. If the region is not valid then, because a request in between
     /// invalidated it, the request completes with
-    /// [`Status::LocalProtection`](crate::Status::LocalProtection). Other queues, including receive
-    /// queues, have no order with this one. They may use the STag as lkey once this request has
-    /// completed.
+    /// [`Status::LocalProtection`](crate::Status::LocalProtection). Requests of other queues,
+    /// including receive queues, are not ordered with this one. They may use the STag as lkey once
+    /// this request has completed.
     ///
     /// A registration that cannot be carried out completes with
     /// [`Status::LocalProtection`](crate::Status::LocalProtection) or
@@ -55,8 +55,8 @@ impl SendWr<'_> {
     ///
     /// The request takes effect between two messages of its QP. If a response to a Read of the peer
     /// is being sent, the request waits until all of it is framed, however slowly the peer takes
-    /// it. That response may be from the very memory that is invalidated. A request posted to
-    /// another QP that may use the STag does not wait, and ends such a Read with a Terminate.
+    /// it. That response may even come from the memory that is being invalidated. A request posted
+    /// to another QP that may use the STag does not wait, and ends such a Read with a Terminate.
     ///
     /// A request that cannot be carried out completes with
     /// [`Status::LocalProtection`](crate::Status::LocalProtection) or

@@ -21,7 +21,7 @@ use crate::wire::{
 /// An STag that was never registered.
 pub(crate) const NONSENSE: u32 = 0xDEAD_BEEF;
 
-/// Offset in the writable region of the Write that follows every wrong FPDU.
+/// Offset, in the writable region, for the Write that follows every wrong FPDU.
 const BEHIND: usize = 1600;
 
 /// MPA role of our side.
@@ -33,7 +33,7 @@ pub(crate) enum Role {
 
 pub(crate) const ROLES: [Role; 2] = [Role::Responder, Role::Initiator];
 
-/// Combinations in which `refuses` runs each test.
+/// Combinations of role and consumer with which `refuses` runs each test.
 const WAYS: [(Role, Meanwhile); 4] = [
     (Role::Responder, Meanwhile::Absent),
     (Role::Initiator, Meanwhile::Absent),

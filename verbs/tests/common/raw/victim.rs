@@ -1,5 +1,5 @@
 //! Our side: a device with a QP under test, memory, outstanding requests and a healthy connection.
-//! Also the checks after the end of the connection.
+//! This module also has the checks after the end of the connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -35,7 +35,8 @@ pub(crate) const SINK_LEN: usize = 48;
 /// Offset of the Read's sink in the local region.
 pub(crate) const SINK_AT: usize = 512;
 
-/// Returns limits that the objects of a test reach, so that any leak makes a later allocation fail.
+/// Returns settings with limits that the objects of a test use up, so that any leak makes a later
+/// allocation fail.
 pub(crate) fn settings() -> Settings {
     let limits = Limits::default()
         .max_qp(3)

@@ -304,7 +304,7 @@ pub(super) const ROWS: &[Row] = &[
         received: &[],
         ..BASE
     },
-    // 5040-5.2.1-12. The error is that the memory is shorter. siw sends a different code.
+    // 5040-5.2.1-12. The error is that the memory is shorter than the Read. siw sends another code.
     Row {
         name: "read_2_gib",
         title: "a Read of 2^31 bytes",
@@ -341,8 +341,8 @@ pub(super) const ROWS: &[Row] = &[
         besides: "closes without a Terminate Message",
         ..BASE
     },
-    // 5041-5.3-01 forbids this to senders, so a receiver need not handle it. But 5040-7.1-03
-    // requires a Terminate Message.
+    // 5041-5.3-01 forbids senders to mix messages, so a receiver need not handle this case. But
+    // 5040-7.1-03 requires a Terminate Message.
     Row {
         name: "read_inside_send",
         title: "a Read Request between two segments of a Send",

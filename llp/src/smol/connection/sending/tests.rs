@@ -35,8 +35,8 @@ impl Clock for Manual {
 
 /// A link that drops packets larger than `limit`, and records all packets in `sent`.
 struct Narrow {
-    /// True while another connection seems to share the queue. The queue then always keeps the last
-    /// [`IN_QUEUE`] packets, so that some bytes are always in flight.
+    /// True to simulate another connection that shares the queue. The queue then always keeps the
+    /// last [`IN_QUEUE`] packets, so that some bytes are always in flight.
     shared: Arc<AtomicBool>,
     /// True if the next query of a shared queue reports that it is full. Each query changes the
     /// value.
