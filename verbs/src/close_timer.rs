@@ -11,7 +11,7 @@ use crate::wait::after;
 pub(crate) const LEAST: u64 = 4 * 1024;
 /// Number of checks of TCP's queue within one limit. The close ends at most an eighth of the limit
 /// too late.
-const LOOKS: u32 = 8;
+const CHECKS: u32 = 8;
 
 /// Ends a close in which the peer makes no progress.
 ///
@@ -41,8 +41,8 @@ impl CloseTimer {
     }
 
     /// Returns when the first check after a start or restart at `from` is due.
-    pub(crate) fn first_look(&self, from: Instant) -> Instant {
-        self.until.min(after(from, self.limit / LOOKS))
+    pub(crate) fn first_check(&self, from: Instant) -> Instant {
+        self.until.min(after(from, self.limit / CHECKS))
     }
 
     /// Records the position that the peer has acknowledged. `goal` is the end of the bytes that
@@ -61,7 +61,7 @@ impl CloseTimer {
         }
         let is_draining = acknowledged < goal;
         Some(if is_draining {
-            self.first_look(now)
+            self.first_check(now)
         } else {
             self.until
         })
@@ -81,7 +81,7 @@ mod tests {
     fn given_up_after(goal: u64, acknowledged: impl Fn(Duration) -> u64) -> Option<Duration> {
         let start = machine_now();
         let mut timer = CloseTimer::new(start, LIMIT);
-        let mut now = timer.first_look(start);
+        let mut now = timer.first_check(start);
         while now - start < Duration::from_secs(2 * 3600) {
             match timer.look(now, acknowledged(now - start), goal) {
                 Some(next) => {
@@ -108,7 +108,7 @@ mod tests {
         let late = given_up_after(1000, |passed| if passed > LIMIT / 2 { 1000 } else { 0 });
         let late = late.unwrap();
         assert!(
-            late > LIMIT && late <= LIMIT + LIMIT / 2 + LIMIT / LOOKS,
+            late > LIMIT && late <= LIMIT + LIMIT / 2 + LIMIT / CHECKS,
             "{late:?}"
         );
     }

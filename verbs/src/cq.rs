@@ -17,7 +17,7 @@ use crate::device::DeviceInner;
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Number, Place};
-use crate::progress::reply_wait::{ALONE, LOOKS, MOMENT, ReplyWait, YIELDS};
+use crate::progress::reply_wait::{ALONE, ATTEMPTS, MOMENT, ReplyWait, YIELDS};
 use crate::qp::inner::QpInner;
 use crate::wait::{after, sleep_on};
 
@@ -156,7 +156,7 @@ impl CqShared {
         };
         let mut began = self.device.now();
         let mut yields = 0;
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             let now = self.device.now();
             if look(now) {
                 return self.reply.answered();
@@ -187,7 +187,7 @@ impl CqShared {
     /// Counts a poll that found completions. With groups, every `HITS`-th one drives the
     /// connections.
     fn record_hit(&self) {
-        if self.members.have_crowds()
+        if self.members.driven_by_groups()
             && self.hits.fetch_add(1, Ordering::Relaxed) % HITS == HITS - 1
         {
             self.drive();

@@ -615,10 +615,10 @@ mod tests {
         let (qps, srqs) = ([qp(), qp()], [srq()]);
         assert_eq!(qps.each_ref().map(crate::Qp::qp_num), [2, 3]);
         let inner = device.inner();
-        inner.qps.go_on_at(0x00FF_FFFF);
-        inner.srqs.go_on_at(0x00FF_FFFF);
-        inner.cqs.go_on_at(u32::MAX);
-        inner.pds.go_on_at(u32::MAX);
+        inner.qps.set_next(0x00FF_FFFF);
+        inner.srqs.set_next(0x00FF_FFFF);
+        inner.cqs.set_next(u32::MAX);
+        inner.pds.set_next(u32::MAX);
         assert_eq!([qp(), qp()].map(|qp| qp.qp_num()), [0x00FF_FFFF, 4]);
         assert_eq!([srq(), srq()].map(|srq| srq.srq_num()), [0x00FF_FFFF, 2]);
         let more = [(); 2].map(|()| device.create_cq(1).unwrap().cq_num());
@@ -640,10 +640,10 @@ mod tests {
             .register_for(&first, vec![0; 8], crate::Access::NONE)
             .unwrap();
         drop(first);
-        device.inner().qps.go_on_at(2);
+        device.inner().qps.set_next(2);
         assert_eq!(qp().qp_num(), 3);
         drop(region);
-        device.inner().qps.go_on_at(2);
+        device.inner().qps.set_next(2);
         assert_eq!(qp().qp_num(), 2);
     }
 
@@ -767,7 +767,7 @@ mod tests {
             assert!(said.contains("already has 2 protection domains"), "{said}");
             drop(thing);
         }
-        device.inner().pds.go_on_at(id);
+        device.inner().pds.set_next(id);
         assert_eq!(pd().unwrap().id(), id);
     }
 }

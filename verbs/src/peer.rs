@@ -81,12 +81,12 @@ pub(crate) fn ird(peer: Peer, ird: u16, limit: u16) -> u16 {
 }
 
 /// Returns the IRD that a responder advertises. For siw, an enhanced Request that asks for more
-/// Reads (`wished`, its ORD) raises the IRD.
-pub(crate) fn responder_ird(settings: &Settings, own: u16, wished: Option<u16>) -> u16 {
+/// Reads (`requested`, its ORD) raises the IRD.
+pub(crate) fn responder_ird(settings: &Settings, own: u16, requested: Option<u16>) -> u16 {
     let limit = settings.limits.max_ird;
-    match (settings.peer, wished) {
-        (Peer::Siw, Some(wished)) if wished != NO_AUTO && own != NO_AUTO => {
-            ird(Peer::Siw, own.max(wished.min(limit)), limit)
+    match (settings.peer, requested) {
+        (Peer::Siw, Some(requested)) if requested != NO_AUTO && own != NO_AUTO => {
+            ird(Peer::Siw, own.max(requested.min(limit)), limit)
         }
         (peer, _) => ird(peer, own, limit),
     }
@@ -122,7 +122,7 @@ mod tests {
     fn a_responder_rounds_what_the_request_has_raised() {
         let mut settings = Settings::default();
         settings.limits.max_ird = 100;
-        for (own, wished, siw) in [
+        for (own, requested, siw) in [
             (4, Some(3), 4),
             (4, Some(5), 8),
             (4, Some(300), 64),
@@ -131,9 +131,9 @@ mod tests {
             (0, Some(0), 0),
         ] {
             settings.peer = Peer::Rfc;
-            assert_eq!(responder_ird(&settings, own, wished), own);
+            assert_eq!(responder_ird(&settings, own, requested), own);
             settings.peer = Peer::Siw;
-            assert_eq!(responder_ird(&settings, own, wished), siw);
+            assert_eq!(responder_ird(&settings, own, requested), siw);
         }
     }
 

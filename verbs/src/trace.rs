@@ -22,7 +22,7 @@ pub(crate) fn errors_wanted() -> bool {
         let value = value.to_string_lossy();
         let (wanted, unknown) = read(&value);
         if let Some(unknown) = unknown {
-            say(&format!(
+            write_blocking(&format!(
                 "{VARIABLE}={value}: \"{unknown}\" is unknown; the only value is \"errors\", which prints the last frames of a connection that ends in error\n"
             ));
         }
@@ -69,13 +69,13 @@ pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
 const AT_ONCE: usize = 4096;
 
 /// Writes as much as standard error accepts without blocking. Returns the rest, which is to be
-/// written by [`say`] when no lock is held.
-pub(crate) fn say_at_once(text: String) -> Option<String> {
-    write_at_once(std::io::stderr(), text)
+/// written by [`write_blocking`] when no lock is held.
+pub(crate) fn write_nonblocking(text: String) -> Option<String> {
+    write_nonblocking_to(std::io::stderr(), text)
 }
 
 /// Bypasses the lock of [`std::io::Stderr`], because a blocked thread may hold it.
-fn write_at_once(to: impl AsFd, mut text: String) -> Option<String> {
+fn write_nonblocking_to(to: impl AsFd, mut text: String) -> Option<String> {
     let now = Timespec::default();
     while !text.is_empty() {
         let mut fds = [PollFd::new(&to, PollFlags::OUT)];
@@ -97,7 +97,7 @@ fn write_at_once(to: impl AsFd, mut text: String) -> Option<String> {
 }
 
 /// Writes to standard error. Errors are ignored, because they are not errors of the connection.
-pub(crate) fn say(text: &str) {
+pub(crate) fn write_blocking(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
@@ -120,12 +120,15 @@ mod tests {
         // A pipe holds 64 KiB, which is less than the text.
         let (mut reader, mut writer) = pipe().unwrap();
         let text = "0123456789".repeat(10_000);
-        let rest = write_at_once(&writer, text.clone()).unwrap();
+        let rest = write_nonblocking_to(&writer, text.clone()).unwrap();
         assert!(!rest.is_empty() && rest.len() < text.len());
-        assert_eq!(write_at_once(&writer, rest.clone()), Some(rest.clone()));
+        assert_eq!(
+            write_nonblocking_to(&writer, rest.clone()),
+            Some(rest.clone())
+        );
         let mut begun = vec![0; text.len() - rest.len()];
         reader.read_exact(&mut begun).unwrap();
-        assert_eq!(write_at_once(&writer, rest.clone()), None);
+        assert_eq!(write_nonblocking_to(&writer, rest.clone()), None);
         writer.flush().unwrap();
         drop(writer);
         let mut all = String::from_utf8(begun).unwrap();
@@ -137,6 +140,6 @@ mod tests {
     fn what_nobody_reads_any_more_is_dropped() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        assert_eq!(write_at_once(&writer, String::from("words")), None);
+        assert_eq!(write_nonblocking_to(&writer, String::from("words")), None);
     }
 }

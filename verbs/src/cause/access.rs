@@ -52,11 +52,11 @@ impl Refusal {
         }
     }
 
-    /// Creates the refusal of a peer's Read whose source was withdrawn after `sent` bytes of the
+    /// Creates the refusal of a peer's Read whose source was revoked after `sent` bytes of the
     /// source were sent.
     pub(crate) fn source_gone(header: &ReadRequestHeader, sent: u32) -> Self {
         let left = header.advance(sent);
-        let facts = StagFacts::without_region(Named::Withdrawn);
+        let facts = StagFacts::without_region(Named::RevokedDuringRead);
         let place = (left.source_stag.0, left.source_to.0, left.len);
         Refusal::new(TaggedFault::InvalidSTag, Act::Read, place, facts)
     }
@@ -108,7 +108,7 @@ impl Refusal {
             | Act::AtomicResponse => Layer::Ddp,
         };
         let who = match self.named {
-            Named::Withdrawn => Who::Program,
+            Named::RevokedDuringRead => Who::Program,
             Named::Nothing
             | Named::OtherKey
             | Named::Region
@@ -139,7 +139,7 @@ impl Refusal {
             (_, Act::Invalidate) => {
                 "a peer may invalidate only a region that was registered for its QP alone (`Pd::register_for`), and only once"
             }
-            _ if self.named == Named::Withdrawn => {
+            _ if self.named == Named::RevokedDuringRead => {
                 "keep a region registered until the peer is done with it; let the peer send a message then"
             }
             (TaggedFault::InvalidSTag, _) => {
@@ -185,7 +185,7 @@ impl Refusal {
             | Named::Region
             | Named::Unbound
             | Named::Invalidated
-            | Named::Withdrawn => "region",
+            | Named::RevokedDuringRead => "region",
         };
         let Refusal { stag, size, .. } = self;
         write!(f, "{what} {stag:#010x} of {size} bytes")
@@ -198,7 +198,7 @@ impl Refusal {
         f.write_str(match self.named {
             Named::Nothing => "which is not registered now",
             Named::OtherKey => "which has the index of a region, but another key",
-            Named::Invalidated | Named::Withdrawn => "which is already invalid",
+            Named::Invalidated | Named::RevokedDuringRead => "which is already invalid",
             Named::Unbound => "which is not bound to memory now",
             Named::Region | Named::Window => "which other QPs may use too",
         })
@@ -211,7 +211,7 @@ impl fmt::Display for Refusal {
             return self.invalidation(f);
         }
         match (self.fault, self.named) {
-            (_, Named::Withdrawn) => write!(
+            (_, Named::RevokedDuringRead) => write!(
                 f,
                 "the region of STag {:#010x} was deregistered or invalidated while the peer's Read was being answered",
                 self.stag
@@ -259,7 +259,7 @@ impl fmt::Display for Refusal {
                 write!(f, " begins at TO {:#x}", self.base)?;
             }
         }
-        if self.named == Named::Withdrawn {
+        if self.named == Named::RevokedDuringRead {
             return write!(f, ": {} bytes of it were still to be sent", self.len);
         }
         write!(f, ", but the peer attempted ")?;

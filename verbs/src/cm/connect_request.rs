@@ -341,13 +341,13 @@ fn places_for_reads(
     ird: u16,
     enhanced: Option<Enhanced>,
 ) -> ReadPlaces {
-    let wished = match enhanced {
+    let requested = match enhanced {
         // 0x3FFF leaves the number to the consumers, so only this side's IRD counts.
         Some(Enhanced { ord: NO_AUTO, .. }) | None => 0,
         // An RTR indication that is a Read needs a place, even if no other Read follows.
         Some(Enhanced { ord, .. }) => ord.max(1),
     };
-    let wanted = ird.max(wished).min(qp.ctx.settings.limits.max_ird);
+    let wanted = ird.max(requested).min(qp.ctx.settings.limits.max_ird);
     let places = ReadPlaces::up_to(wanted, account, qp.in_pd());
     if places.amount() < wanted {
         let granted = places.amount();

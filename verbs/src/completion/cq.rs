@@ -136,7 +136,7 @@ pub(crate) struct CqInner {
     acked: Condvar,
     /// True if the CQ was destroyed and sends no more events. Closing connections may keep it in
     /// memory.
-    left: AtomicBool,
+    destroyed: AtomicBool,
 }
 
 struct State {
@@ -223,7 +223,7 @@ impl CqInner {
             wake: OnceLock::new(),
             events: Mutex::default(),
             acked: Condvar::new(),
-            left: AtomicBool::new(false),
+            destroyed: AtomicBool::new(false),
         }))
     }
 
@@ -383,7 +383,7 @@ impl CqInner {
     /// the state. The CQ leaves its channel under the same lock.
     fn send_event(&self) {
         if let Some(channel) = &self.channel
-            && !self.left.load(Ordering::Relaxed)
+            && !self.destroyed.load(Ordering::Relaxed)
         {
             channel.send(Weak::clone(&self.this));
         }
@@ -525,10 +525,10 @@ impl CqInner {
     pub(crate) fn leave_channel(&self) {
         // Completions send their events under this lock: none is sent after this.
         let state = self.state.lock();
-        let left = self.left.swap(true, Ordering::Relaxed);
+        let already = self.destroyed.swap(true, Ordering::Relaxed);
         drop(state);
         if let Some(channel) = &self.channel
-            && !left
+            && !already
         {
             channel.detach(self);
         }

@@ -31,7 +31,7 @@ pub(super) enum Driven {
 pub(super) struct Members {
     state: RwLock<State>,
     /// True if the QPs are driven by groups, for readers without the lock.
-    have_crowds: AtomicBool,
+    driven_by_groups: AtomicBool,
 }
 
 /// `qps` is a map that is cheap to change, and `driven` is a list that is cheap to read. The first
@@ -49,7 +49,7 @@ struct State {
 struct Member {
     qp: Weak<QpInner>,
     /// True if the QP is counted in `groups`.
-    sits: bool,
+    in_group: bool,
 }
 
 impl Members {
@@ -59,8 +59,8 @@ impl Members {
 
     /// Returns true if the QPs are driven by groups.
     #[inline]
-    pub(super) fn have_crowds(&self) -> bool {
-        self.have_crowds.load(Ordering::Relaxed)
+    pub(super) fn driven_by_groups(&self) -> bool {
+        self.driven_by_groups.load(Ordering::Relaxed)
     }
 
     /// Returns the QPs if they are few and driven one by one. A poll then needs no reference to the
@@ -104,7 +104,7 @@ impl Members {
         let mut state = self.state.write();
         let member = Member {
             qp: Arc::downgrade(qp),
-            sits: false,
+            in_group: false,
         };
         if state.qps.contains_key(&qp.ctx.qp_num) {
             return;
@@ -116,7 +116,7 @@ impl Members {
         if many && !device.background.is_manual() {
             let result = match state.groups.is_empty() {
                 true => state.join_all(device),
-                false => state.sit(device, qp),
+                false => state.join_one(device, qp),
             };
             if let Err(error) = result {
                 tracing::warn!(%error, "cannot create an epoll set for the connections of a CQ; each poll queries all of them");
@@ -130,7 +130,7 @@ impl Members {
         let mut state = self.state.write();
         state.driven = None;
         let member = state.qps.remove(&qp.ctx.qp_num);
-        if member.is_some_and(|member| member.sits)
+        if member.is_some_and(|member| member.in_group)
             && let Some(member) = qp.member()
         {
             state.leave(member.group());
@@ -139,7 +139,7 @@ impl Members {
     }
 
     fn note(&self, state: &State) {
-        self.have_crowds
+        self.driven_by_groups
             .store(!state.groups.is_empty(), Ordering::Relaxed);
     }
 }
@@ -151,14 +151,14 @@ impl State {
         self.own(device)?;
         let qps = self.qps.values().filter_map(|member| member.qp.upgrade());
         for qp in qps.collect::<Vec<_>>() {
-            self.sit(device, &qp)?;
+            self.join_one(device, &qp)?;
         }
         Ok(())
     }
 
     /// Puts a QP into a group of this CQ. A QP that already belongs to a group through its other CQ
     /// stays in that group and is counted there.
-    fn sit(&mut self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) -> rustix::io::Result<()> {
+    fn join_one(&mut self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) -> rustix::io::Result<()> {
         let member = match (qp.member(), self.groups.first()) {
             (Some(member), _) => member,
             (None, Some((group, _))) => qp.join_group(group),
@@ -174,7 +174,7 @@ impl State {
             None => self.groups.push((Arc::clone(group), 1)),
         }
         if let Some(member) = self.qps.get_mut(&qp.ctx.qp_num) {
-            member.sits = true;
+            member.in_group = true;
         }
         Ok(())
     }

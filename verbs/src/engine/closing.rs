@@ -48,7 +48,7 @@ impl Connection {
                 self.end(EndReason::LocalDisconnect);
                 self.fin.wanted = true;
                 self.start_close_timer();
-                self.owe_answers();
+                self.count_owed_answers();
                 true
             }
             QpState::Connecting => {
@@ -112,20 +112,20 @@ impl Connection {
         });
         close.goal = goal;
         close.timer.restart(from);
-        self.deadline = Some(close.timer.first_look(from));
+        self.deadline = Some(close.timer.first_check(from));
     }
 
     /// Records how many received requests of the peer are not answered.
     ///
     /// The close waits for these answers, and not for answers to later requests.
-    pub(super) fn owe_answers(&mut self) {
+    pub(super) fn count_owed_answers(&mut self) {
         if let (Some(close), Stage::Open(stream)) = (&mut self.close, &self.stage) {
             close.owed = stream.rdmap.requests_unanswered();
         }
     }
 
     /// Makes the close wait for no more answers, because none are sent after a Terminate.
-    pub(super) fn owe_no_answers(&mut self) {
+    pub(super) fn clear_owed_answers(&mut self) {
         if let Some(close) = &mut self.close {
             close.owed = 0;
         }
@@ -172,7 +172,7 @@ impl Connection {
     }
 
     /// Checks the progress of the close, and ends the connection if there was none for too long.
-    pub(super) fn look_at_close(&mut self) {
+    pub(super) fn check_close_progress(&mut self) {
         let acknowledged = self.acknowledged();
         let Some(close) = &mut self.close else {
             return;
@@ -182,12 +182,12 @@ impl Connection {
                 self.deadline = Some(next);
                 self.check_closed();
             }
-            None => self.give_close_up(),
+            None => self.abandon_close(),
         }
     }
 
     /// Ends a close during which the peer made no progress for the longest allowed time.
-    fn give_close_up(&mut self) {
+    fn abandon_close(&mut self) {
         let undelivered = self.undelivered();
         self.fin.abort = if self.orphaned {
             // The program no longer needs the connection. TCP may continue with the bytes that it

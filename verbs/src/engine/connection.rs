@@ -215,7 +215,7 @@ pub(crate) struct Connection {
     /// End of the time in which a connect is retried after the peer's TCP has refused it.
     pub(super) retry_until: Option<Instant>,
     /// Time of the next retry after a refusal. There is no LLP stream until then.
-    pub(crate) ask_again: Option<Instant>,
+    pub(crate) retry_at: Option<Instant>,
     /// Number of bytes of the peer's last Write, and whether more of that Write follows.
     pub(super) last_write: (u32, bool),
     /// A non-empty Write from the peer completed and no event has been raised for it yet.
@@ -283,7 +283,7 @@ impl Connection {
             more_addresses: false,
             failed_attempt: None,
             retry_until: None,
-            ask_again: None,
+            retry_at: None,
             last_write: (0, false),
             unreported_write: false,
             recorder: Recorder::new(now),
@@ -405,7 +405,7 @@ impl Connection {
     /// Returns the next action on the LLP. Call it after the LLP has taken as much of the batch as
     /// it can.
     pub(crate) fn llp_order(&self) -> LlpOrder {
-        if self.reconnect || self.ask_again.is_some() {
+        if self.reconnect || self.retry_at.is_some() {
             return LlpOrder::Reconnect;
         }
         if matches!(self.stage, Stage::Detached) {

@@ -90,7 +90,7 @@ impl Connection {
     }
 
     fn receive_fpdus(&mut self, rx: &mut ReceiveBuffer) {
-        if !self.may_go_on() {
+        if !self.find_receive_if_held() {
             return;
         }
         let mut at = 0;
@@ -200,7 +200,7 @@ impl Connection {
 
     /// Returns true if received bytes may be handled. Returns false while the first message among
     /// them waits for a receive. The SRQ then notifies this connection when a receive is posted.
-    fn may_go_on(&mut self) -> bool {
+    fn find_receive_if_held(&mut self) -> bool {
         self.starving.is_none_or(|until| {
             until <= self.now || self.rq.has_left() || self.rq.find_or_await_receive()
         })

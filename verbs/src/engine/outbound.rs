@@ -42,14 +42,14 @@ impl Connection {
             && (stream.current.is_some() || stream.rdmap.requests_pending())
         {
             let asked = stream.rdmap.bytes_asked();
-            let (next, behind) = match &stream.current {
+            let (next, queued_after) = match &stream.current {
                 Some(_) => (stream.response_left(), asked),
                 None => {
                     let next = stream.rdmap.bytes_asked_next();
                     (next, asked - next)
                 }
             };
-            self.tx.raise_limit(next, behind);
+            self.tx.raise_limit(next, queued_after);
         }
         if let Stage::Open(stream) = &self.stage
             && stream.mulpdu > IN_PLACE

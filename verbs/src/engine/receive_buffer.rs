@@ -54,7 +54,7 @@ impl ReceiveBuffer {
     /// A frame that was begun may always be finished. A new one may begin only if the limits of the
     /// peer and the device leave room for it. Every turn begins with this call, which also decides
     /// whether the turn may use a large buffer.
-    pub(crate) fn may_read(&mut self, peer: Option<&Arc<PeerAccount>>) -> bool {
+    pub(crate) fn check_room_for_turn(&mut self, peer: Option<&Arc<PeerAccount>>) -> bool {
         let large = LARGE as u64;
         self.may_be_large = peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, large, 2));
         !self.is_empty() || peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, FPDU, 1))
@@ -256,7 +256,7 @@ mod tests {
             let peer = accounts.peer(([192, 0, 2, 1], 1).into());
             let pool = BufferPool::default();
             let mut rx = ReceiveBuffer::default();
-            assert!(rx.may_read(Some(&peer)));
+            assert!(rx.check_room_for_turn(Some(&peer)));
             assert_eq!(rx.space(&pool).len(), BUFFER);
             rx.received(BUFFER);
             // Everything is consumed except the beginning of an FPDU.
@@ -267,7 +267,7 @@ mod tests {
             assert!(held == then && rx.charge.as_ref().map_or(0, Charge::amount) >= held as u64);
             // The buffer does not stay large for ever.
             for _ in 0..SMALL_READS {
-                assert!(rx.may_read(Some(&peer)));
+                assert!(rx.check_room_for_turn(Some(&peer)));
                 rx.space(&pool);
                 rx.received(1);
                 rx.discard(rx.filled().len());
@@ -294,7 +294,7 @@ mod tests {
         let mut begun = Vec::new();
         for nth in 0.. {
             let mut rx = ReceiveBuffer::default();
-            if !rx.may_read(Some(&peer)) {
+            if !rx.check_room_for_turn(Some(&peer)) {
                 break;
             }
             assert!(nth < 16, "the limit holds");
@@ -311,19 +311,19 @@ mod tests {
         assert_eq!(sizes[..2], [BUFFER; 2]);
         assert_eq!(sizes[2..], [100; 7]);
         assert!(
-            ReceiveBuffer::default().may_read(Some(&other)),
+            ReceiveBuffer::default().check_room_for_turn(Some(&other)),
             "only the first peer has to wait"
         );
         // Begun FPDUs can be finished, and then there is room again.
         for (nth, rx) in (0..).zip(&mut begun) {
-            assert!(rx.may_read(Some(&peer)));
+            assert!(rx.check_room_for_turn(Some(&peer)));
             rx.space(&pool);
             assert!(rx.append(b"rest"));
             assert_eq!(rx.filled(), [&[nth; 100][..], b"rest"].concat());
             rx.discard(104);
             rx.release(&pool, Some(&peer));
         }
-        assert!(ReceiveBuffer::default().may_read(Some(&peer)));
+        assert!(ReceiveBuffer::default().check_room_for_turn(Some(&peer)));
         assert!(
             peer.has_room(What::ReceiveMemory, 1 << 20, 1),
             "nothing is charged"

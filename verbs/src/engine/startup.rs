@@ -53,7 +53,7 @@ impl Connection {
         let timeouts = &self.ctx.settings.timeouts;
         let asks = again && !timeouts.refused.is_zero();
         self.retry_until = asks.then(|| after(self.now, timeouts.refused));
-        self.ask_again = None;
+        self.retry_at = None;
         self.stage = Stage::TcpConnect(Box::new(initiator));
         self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
         Ok(true)
@@ -65,7 +65,7 @@ impl Connection {
         let next = after(self.now, ASK_AGAIN);
         let asks = self.retry_until.is_some_and(|until| next <= until);
         if asks {
-            self.ask_again = Some(next);
+            self.retry_at = Some(next);
             self.deadline = None;
         }
         asks
@@ -81,7 +81,7 @@ impl Connection {
         self.failed_attempt = Some(reason.clone());
         self.more_addresses = false;
         self.stage = Stage::Detached;
-        self.ask_again = None;
+        self.retry_at = None;
         self.deadline = None;
         true
     }
@@ -96,8 +96,8 @@ impl Connection {
     }
 
     /// Starts a retry after a refusal: the driver has opened the next LLP stream.
-    pub(crate) fn ask_again(&mut self) {
-        self.ask_again = None;
+    pub(crate) fn retry_connect(&mut self) {
+        self.retry_at = None;
         self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
     }
 

@@ -210,7 +210,7 @@ impl Connection {
         }
         self.fin.wanted = true;
         self.start_close_timer();
-        self.owe_answers();
+        self.count_owed_answers();
         self.flush_receives(None);
         match &self.stage {
             // The FPDU that would have opened the send gate can no longer arrive.
@@ -298,7 +298,7 @@ impl Connection {
             Stage::Open(stream) if stream.first_awaited && self.state == QpState::Rts => {
                 self.first_fpdu_timed_out();
             }
-            Stage::Open(_) => self.look_at_close(),
+            Stage::Open(_) => self.check_close_progress(),
         }
     }
 
@@ -320,7 +320,7 @@ impl Connection {
         self.event(event);
         self.stage = Stage::Detached;
         self.close = None;
-        self.ask_again = None;
+        self.retry_at = None;
         self.deadline = None;
         self.hold = None;
         self.wake_up = WakeUp::Done;
@@ -350,7 +350,7 @@ impl Connection {
         self.starving = None;
         self.fin.wanted = mutate!(true, NoCloseAfterTerminate => false);
         mutate!(self.start_close_timer(), NoCloseAfterTerminate => ());
-        self.owe_no_answers();
+        self.clear_owed_answers();
     }
 
     /// Raises [`AsyncEvent::LastWqeReached`], at most once, if the QP has failed and so takes no

@@ -132,13 +132,13 @@ impl TxBatch {
 
     /// Raises the size limit of a new batch, because the peer has asked for much payload.
     ///
-    /// `next`: bytes left in the current Read Response; `behind`: bytes of the responses queued
-    /// after it. Longer calls of the LLP take less kernel time per byte. A single response is of no
-    /// use to the peer before it is complete, so the batch may contain all of it. Several responses
-    /// are sent in two batches. After the first batch, the peer may ask for more while the second
-    /// one is sent.
-    pub(crate) fn raise_limit(&mut self, next: u64, behind: u64) {
-        let most = next.max((next + behind) / 2);
+    /// `next`: bytes left in the current Read Response; `queued_after`: bytes of the responses
+    /// queued after it. Longer calls of the LLP take less kernel time per byte. A single response
+    /// is of no use to the peer before it is complete, so the batch may contain all of it. Several
+    /// responses are sent in two batches. After the first batch, the peer may ask for more while
+    /// the second one is sent.
+    pub(crate) fn raise_limit(&mut self, next: u64, queued_after: u64) {
+        let most = next.max((next + queued_after) / 2);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         self.limit = self.limit.max(most.min(BATCH_LIMIT));
     }
@@ -626,9 +626,9 @@ mod tests {
             past_first: true,
             ..TxBatch::default()
         };
-        let mut staged = |(next, behind): (u64, u64)| {
+        let mut staged = |(next, queued_after): (u64, u64)| {
             batch.reset();
-            batch.raise_limit(next, behind);
+            batch.raise_limit(next, queued_after);
             let mut len = 0;
             while batch.has_room() {
                 let filled = batch.stage_over(32 * 1024, |out| Ok::<_, ()>(out.len()));

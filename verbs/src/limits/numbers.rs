@@ -54,7 +54,7 @@ impl Numbers {
 
     /// Makes `next` the next number, if it is free.
     #[cfg(test)]
-    pub(crate) fn go_on_at(&self, next: u32) {
+    pub(crate) fn set_next(&self, next: u32) {
         self.state.lock().next = next;
     }
 }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn all_numbers_of_32_bits_can_be_given() {
         let numbers = Numbers::new(1..=u32::MAX);
-        numbers.go_on_at(u32::MAX);
+        numbers.set_next(u32::MAX);
         let (last, first) = (numbers.take().unwrap(), numbers.take().unwrap());
         assert_eq!((last.get(), first.get()), (u32::MAX, 1));
     }

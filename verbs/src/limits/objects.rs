@@ -48,8 +48,8 @@ impl Objects {
 
     /// Makes `next` the next number, if it is free.
     #[cfg(test)]
-    pub(crate) fn go_on_at(&self, next: u32) {
-        self.numbers.go_on_at(next);
+    pub(crate) fn set_next(&self, next: u32) {
+        self.numbers.set_next(next);
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) enum Named {
     /// A region or window that was invalidated.
     Invalidated,
     /// A region that was revoked while the peer was reading it.
-    Withdrawn,
+    RevokedDuringRead,
 }
 
 /// Object that an STag names, with its bounds and rights.

@@ -266,7 +266,7 @@ impl Driven {
 
     /// Receives up to the limit of a turn. Returns true if there may be more to receive.
     fn receive(&mut self, pool: &BufferPool) -> bool {
-        let may_read = self.rx.may_read(self.peer.as_ref());
+        let may_read = self.rx.check_room_for_turn(self.peer.as_ref());
         self.waits.memory_retry = (!may_read).then(|| self.conn.now + MEMORY_RETRY);
         if !may_read {
             return false;

@@ -59,7 +59,7 @@ pub(crate) fn linger(
 ) {
     let now = background.now();
     let timer = CloseTimer::new(now, limit);
-    let next_check = timer.first_look(now);
+    let next_check = timer.first_check(now);
     let token = background.token();
     let state = State {
         queued: llp.unacknowledged() as u64,

@@ -21,7 +21,7 @@ pub(crate) const ALONE: Duration = Duration::from_micros(5);
 /// Maximum number of yields of one poll. Each may give the processor away for some milliseconds.
 pub(crate) const YIELDS: u32 = 8;
 /// Maximum number of attempts of one poll. It ends the wait even if the device's clock is stopped.
-pub(crate) const LOOKS: usize = 256;
+pub(crate) const ATTEMPTS: usize = 256;
 /// Number of signs that enable the wait for the first time.
 const SIGNS: u32 = 4;
 /// Maximum number of signs that are needed. The number doubles each time the wait is disabled after

@@ -50,7 +50,7 @@ impl Notifications {
 
     /// Stores this text, which is written to standard error after the release of the lock, because
     /// writing may block.
-    pub(super) fn say_after_unlock(&self, text: Option<String>) {
+    pub(super) fn write_after_unlock(&self, text: Option<String>) {
         if text.is_some() {
             *self.trace_text.lock() = text;
             self.has_trace_text.store(true, Ordering::Release);
@@ -66,7 +66,7 @@ impl Notifications {
         {
             let text = self.trace_text.lock().take();
             if let Some(text) = text {
-                trace::say(&text);
+                trace::write_blocking(&text);
             }
         }
     }

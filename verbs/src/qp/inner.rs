@@ -251,7 +251,7 @@ impl QpInner {
             // event.
             let text = trace::end(&locked.driven.conn, locked.addrs);
             self.notifications
-                .say_after_unlock(text.and_then(trace::say_at_once));
+                .write_after_unlock(text.and_then(trace::write_nonblocking));
         }
         let events = &mut locked.driven.conn.events;
         let muted = self.muted.load(Ordering::Relaxed);
@@ -407,7 +407,7 @@ impl QpInner {
 
     /// Called after receives were posted. Continues the peer's message that waits for a receive, if
     /// there is one.
-    pub(crate) fn go_on(&self, locked: &mut Locked) {
+    pub(crate) fn resume_held_message(&self, locked: &mut Locked) {
         if locked.driven.conn.is_starving() {
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
             self.settle(locked, outcome, Driver::Background);
@@ -474,7 +474,7 @@ impl ReceiveWaiter for QpInner {
     fn receive_posted(&self) {
         let mut locked = self.lock();
         locked.driven.conn.rq.mark_notified();
-        self.go_on(&mut locked);
+        self.resume_held_message(&mut locked);
     }
 }
 
@@ -485,7 +485,7 @@ impl Source for QpInner {
         if locked.driven.llp.is_none() {
             // The background starts the next attempt to connect, because polls give no turn to a
             // connection without an LLP.
-            self.ask_again(&mut locked, now);
+            self.retry_connect(&mut locked, now);
             return Verdict::Settled;
         }
         let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();

@@ -341,7 +341,7 @@ impl Qp {
         let mut locked = self.inner.lock();
         let conn = &mut locked.driven.conn;
         let result = each(wrs, |_, wr| conn.post_recv(wr));
-        self.inner.go_on(&mut locked);
+        self.inner.resume_held_message(&mut locked);
         result
     }
 

@@ -23,7 +23,7 @@ impl QpInner {
         held: PeerCharges,
         target: Option<(Option<SocketAddr>, SocketAddr)>,
     ) -> Result<(), LlpError> {
-        self.watch_over(&mut *llp)?;
+        self.enable_keepalive(&mut *llp)?;
         let weak: Weak<QpInner> = Arc::downgrade(self);
         self.device
             .background
@@ -47,7 +47,7 @@ impl QpInner {
     }
 
     /// Enables TCP keep-alive if the program wants it.
-    fn watch_over(&self, llp: &mut dyn Llp) -> Result<(), LlpError> {
+    fn enable_keepalive(&self, llp: &mut dyn Llp) -> Result<(), LlpError> {
         (self.ctx.keepalive).map_or(Ok(()), |keepalive| llp.set_keepalive(keepalive))
     }
 
@@ -96,7 +96,7 @@ impl QpInner {
     pub(super) fn reconnect(&self, locked: &mut Locked) {
         self.retire(locked, None);
         locked.driven.rx = ReceiveBuffer::default();
-        if let Some(when) = locked.driven.conn.ask_again {
+        if let Some(when) = locked.driven.conn.retry_at {
             locked
                 .registration
                 .set_timer(&self.device.background, Some(when));
@@ -119,7 +119,7 @@ impl QpInner {
             }
             (error, _) => Err(error),
         });
-        match connected.and_then(|mut llp| self.watch_over(&mut *llp).map(|()| llp)) {
+        match connected.and_then(|mut llp| self.enable_keepalive(&mut *llp).map(|()| llp)) {
             Ok(llp) => {
                 let token = locked.registration.token;
                 locked.set_addrs(&*llp);
@@ -147,13 +147,13 @@ impl QpInner {
     }
 
     /// Starts the next attempt to connect if it is due.
-    pub(super) fn ask_again(&self, locked: &mut Locked, now: Instant) {
-        let Some(when) = locked.driven.conn.ask_again else {
+    pub(super) fn retry_connect(&self, locked: &mut Locked, now: Instant) {
+        let Some(when) = locked.driven.conn.retry_at else {
             return;
         };
         if when <= now {
             locked.driven.conn.set_now(now);
-            locked.driven.conn.ask_again();
+            locked.driven.conn.retry_connect();
             self.reconnect(locked);
         } else {
             locked

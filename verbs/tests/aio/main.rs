@@ -4,12 +4,12 @@ mod dropped;
 mod ends;
 mod executor;
 mod flags;
-mod lent;
 mod many;
 mod operations;
 mod pressure;
 mod shared;
 mod wakers;
+mod windows;
 
 use std::sync::Arc;
 

@@ -14,7 +14,6 @@
 
 #[path = "../common/raw/consumer.rs"]
 mod consumer;
-mod crowd;
 mod ends;
 mod extensions;
 mod framing;
@@ -23,6 +22,7 @@ mod healthy;
 mod initiator;
 mod invalidate;
 mod leaks;
+mod many_peers;
 #[path = "../common/raw/memory.rs"]
 mod memory;
 mod mutations;

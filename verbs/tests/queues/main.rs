@@ -5,7 +5,7 @@ mod common;
 mod cq;
 mod hold;
 mod places;
-mod sends;
+mod send_queue;
 
 use common::{
     CqHandle, Ends, LIMIT, Setup, Side, Wire, both_ways, join, placed_only, raw_peer, raw_settings,

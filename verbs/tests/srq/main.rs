@@ -2,8 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod crowd;
 mod ends;
+mod many_threads;
 mod stress;
 mod takes;
 

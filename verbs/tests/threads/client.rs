@@ -9,7 +9,7 @@ use uwarp_verbs::{
 
 use crate::common::{LIMIT, Side, pattern, same, slice};
 use crate::ledger::{Ledger, Life};
-use crate::server::{LENT, Lent, MESSAGE, Server, Word, message};
+use crate::server::{LENT, MESSAGE, PeerRegions, Server, Word, message};
 use crate::{ROUNDS, common};
 
 /// Runs one connection, from the creation of its QP to its end.
@@ -19,7 +19,7 @@ pub(crate) fn live(a: &Side, ledger: &Ledger, server: &Server<'_>, addr: SocketA
     let options = ConnectOptions::default()
         .private_data([life.client.to_be_bytes(), life.number.to_be_bytes()].concat());
     let connected = qp.connect(addr, &options).unwrap();
-    let lent = Lent::from_bytes(&connected.private_data);
+    let lent = PeerRegions::from_bytes(&connected.private_data);
     std::thread::scope(|scope| {
         scope.spawn(|| send(a, &qp, ledger, life));
         scope.spawn(|| one_sided(a, &qp, ledger, server, life, lent));
@@ -38,7 +38,7 @@ pub(crate) fn live(a: &Side, ledger: &Ledger, server: &Server<'_>, addr: SocketA
 }
 
 /// Posts from two threads, one of which aborts meanwhile.
-fn abort_busy(qp: &Qp, ledger: &Ledger, life: Life, lent: Lent) {
+fn abort_busy(qp: &Qp, ledger: &Ledger, life: Life, lent: PeerRegions) {
     let write = |poster| {
         for _ in 0..10 {
             ledger.post(qp, life, poster, WcOpcode::RdmaWrite, |wr_id| {
@@ -80,7 +80,14 @@ fn send(a: &Side, qp: &Qp, ledger: &Ledger, life: Life) {
 
 /// Posts atomics, Writes and Reads, and uses windows and fast registration. Checks each round
 /// before the next one.
-fn one_sided(a: &Side, qp: &Qp, ledger: &Ledger, server: &Server<'_>, life: Life, lent: Lent) {
+fn one_sided(
+    a: &Side,
+    qp: &Qp,
+    ledger: &Ledger,
+    server: &Server<'_>,
+    life: Life,
+    lent: PeerRegions,
+) {
     let post = |opcode, wr: &dyn Fn(u64) -> SendWr<'static>| {
         ledger.post(qp, life, 1, opcode, wr);
     };

@@ -58,13 +58,13 @@ pub(crate) fn message(word: Word) -> Vec<u8> {
 
 /// Memory that is lent to a connection. Its addresses start at 0.
 #[derive(Clone, Copy)]
-pub(crate) struct Lent {
+pub(crate) struct PeerRegions {
     pub(crate) rkey: u32,
 }
 
-impl Lent {
+impl PeerRegions {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
-        Lent {
+        PeerRegions {
             rkey: u32::from_be_bytes(bytes.try_into().unwrap()),
         }
     }

@@ -238,7 +238,7 @@ fn refused_accesses_in_words() {
         Named::Window => [Named::Window],
         Named::Unbound => [Named::Unbound],
         Named::Invalidated => [Named::Invalidated],
-        Named::Withdrawn => [Named::Withdrawn],
+        Named::RevokedDuringRead => [Named::RevokedDuringRead],
     });
     let refusal = |act, fault, named, access| {
         let (base, size) = (0x1000, 4096);
@@ -249,7 +249,7 @@ fn refused_accesses_in_words() {
                 size,
                 access,
             },
-            Named::Nothing | Named::OtherKey | Named::Unbound | Named::Withdrawn => {
+            Named::Nothing | Named::OtherKey | Named::Unbound | Named::RevokedDuringRead => {
                 StagFacts::without_region(named)
             }
         };
@@ -257,7 +257,7 @@ fn refused_accesses_in_words() {
     };
     let mut causes = Vec::new();
     for named in &named {
-        let act = if *named == Named::Withdrawn {
+        let act = if *named == Named::RevokedDuringRead {
             Act::Read
         } else {
             Act::Write

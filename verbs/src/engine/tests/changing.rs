@@ -1,7 +1,7 @@
 //! Tests with a program that changes the payload of a request after it is framed and before TCP
 //! takes it.
 
-use super::lent::{LEN, content, one_call, pattern, region};
+use super::in_place::{LEN, content, one_call, pattern, region};
 use super::*;
 use crate::RemoteBuffer;
 use crate::cause::Who;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Checks that every message of every client arrives once, completely, in the order of its client,
 /// and in a receive of its own.
-fn crowd(wire: Wire, connections: usize, posters: u64, each: u64) {
+fn many_threads(wire: Wire, connections: usize, posters: u64, each: u64) {
     const LEN: u32 = 16;
     let s = shared_with(wire, connections, 64, OnNoReceive::Hold(LIMIT));
     let total = connections as u64 * each;
@@ -80,6 +80,6 @@ fn crowd(wire: Wire, connections: usize, posters: u64, each: u64) {
 #[test]
 fn many_threads_post_to_one_srq_while_many_connections_that_wait_take_from_it() {
     for wire in Wire::BOTH {
-        crowd(wire, 8, 4, 300);
+        many_threads(wire, 8, 4, 300);
     }
 }
