@@ -86,7 +86,7 @@ impl Fields {
 #[derive(Default)]
 struct Wire {
     /// Packets in flight, each with its receiving host.
-    under_way: VecDeque<(usize, Vec<u8>)>,
+    in_flight: VecDeque<(usize, Vec<u8>)>,
     /// Header of each packet sent, including lost ones, with its sending host.
     sent: Vec<(usize, Fields)>,
     /// True if packets with data are lost.
@@ -101,7 +101,7 @@ impl Carrier for Plug {
         let fields = Fields::of(packet);
         wire.sent.push((self.1, fields));
         if !wire.lossy || fields.bytes == 0 {
-            wire.under_way.push_back((1 - self.1, packet.to_vec()));
+            wire.in_flight.push_back((1 - self.1, packet.to_vec()));
         }
     }
 
@@ -151,7 +151,7 @@ impl World {
     }
 
     fn carry(&self) -> bool {
-        let packets = std::mem::take(&mut self.wire.lock().under_way);
+        let packets = std::mem::take(&mut self.wire.lock().in_flight);
         for (to, packet) in &packets {
             self.hosts[*to].deliver(packet);
         }
@@ -455,7 +455,7 @@ fn rfc_9293_3_10_5_an_abort_names_the_end_of_what_was_sent() {
         scene.world.carry();
         scene.server.drive();
         // The server has received the bytes, but its acknowledgements are lost.
-        scene.world.wire.lock().under_way.clear();
+        scene.world.wire.lock().in_flight.clear();
         scene.world.wait(Duration::from_secs(5));
         scene.world.wire.lock().lossy = true;
         scene.client.drive();
@@ -581,7 +581,7 @@ fn rfc_5961_4_2_a_restarted_peer_ends_its_old_connection() {
             .unwrap();
         // A host that crashes sends no reset, so the old host's resets are removed.
         let mut wire = scene.world.wire.lock();
-        wire.under_way
+        wire.in_flight
             .retain(|(_, packet)| Fields::of(packet).flags & RST == 0);
         drop(wire);
         scene.settle();

@@ -59,7 +59,7 @@ type Arrival = (Duration, u64, bool, Vec<u8>);
 
 #[derive(Default)]
 struct State {
-    under_way: BinaryHeap<Reverse<Arrival>>,
+    in_flight: BinaryHeap<Reverse<Arrival>>,
     order: u64,
     first: Option<u32>,
     number: usize,
@@ -97,7 +97,7 @@ impl Carrier for Plug {
             state.order += 1;
             let order = state.order;
             let arrival = (now + delay, order, self.sender, packet.to_vec());
-            state.under_way.push(Reverse(arrival));
+            state.in_flight.push(Reverse(arrival));
         }
     }
 
@@ -146,14 +146,14 @@ impl World {
         let now = *self.cable.clock.since.lock();
         let arrived = {
             let mut state = self.cable.state.lock();
-            let due = (state.under_way.peek()).is_some_and(|Reverse((at, ..))| *at <= now);
-            due.then(|| state.under_way.pop()).flatten()
+            let due = (state.in_flight.peek()).is_some_and(|Reverse((at, ..))| *at <= now);
+            due.then(|| state.in_flight.pop()).flatten()
         };
         if let Some(Reverse((_, _, to_second, packet))) = arrived {
             self.hosts[usize::from(to_second)].deliver(&packet);
             return true;
         }
-        let next = (self.cable.state.lock().under_way.peek()).map(|Reverse((at, ..))| *at);
+        let next = (self.cable.state.lock().in_flight.peek()).map(|Reverse((at, ..))| *at);
         let start = self.cable.clock.start;
         let timers = deadlines.map(|at| at.map(|at| at.saturating_duration_since(start)));
         let Some(next) = timers.into_iter().chain([next]).flatten().min() else {

@@ -80,9 +80,9 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     #[derive(Default)]
-    struct Told(Mutex<Vec<NetworkEvent>>);
+    struct Recorded(Mutex<Vec<NetworkEvent>>);
 
-    impl NetworkWatcher for Told {
+    impl NetworkWatcher for Recorded {
         fn network_event(&self, event: NetworkEvent) {
             self.0.lock().push(event);
         }
@@ -98,9 +98,9 @@ mod tests {
             })
         };
         let events = Events::default();
-        let (early, late) = (Arc::new(Told::default()), Arc::new(Told::default()));
-        let weak = |told: &Arc<Told>| -> Weak<dyn NetworkWatcher> {
-            let watcher: Arc<dyn NetworkWatcher> = Arc::<Told>::clone(told);
+        let (early, late) = (Arc::new(Recorded::default()), Arc::new(Recorded::default()));
+        let weak = |recorded: &Arc<Recorded>| -> Weak<dyn NetworkWatcher> {
+            let watcher: Arc<dyn NetworkWatcher> = Arc::<Recorded>::clone(recorded);
             Arc::downgrade(&watcher)
         };
         events.watch(&weak(&early));
@@ -109,8 +109,8 @@ mod tests {
         events.watch(&weak(&late));
         assert!(events.tell(down(1)));
         assert!(!events.tell(down(2)));
-        for told in [early, late] {
-            assert_eq!(*told.0.lock(), [conflict(1), down(1)]);
+        for recorded in [early, late] {
+            assert_eq!(*recorded.0.lock(), [conflict(1), down(1)]);
         }
     }
 }

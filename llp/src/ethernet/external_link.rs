@@ -9,7 +9,7 @@ use super::neighbours::Timing;
 use super::network::{EthernetNetwork, Runs};
 use super::settings::LinkSettings;
 use crate::LlpError;
-use crate::smol::{Left, Packet, Signal};
+use crate::smol::{Packet, PacketOffload, Signal};
 use crate::wire::{HEADER, MAX_MTU, Received, Wire};
 
 /// Carries the frames of one host. A carrier may lose, delay or damage frames. It passes a frame to
@@ -85,7 +85,12 @@ struct ExternalWire {
 }
 
 impl Wire for ExternalWire {
-    fn send_with(&self, header: &[u8; HEADER], packet: &[u8], _: Left) -> Result<bool, LlpError> {
+    fn send_with(
+        &self,
+        header: &[u8; HEADER],
+        packet: &[u8],
+        _: PacketOffload,
+    ) -> Result<bool, LlpError> {
         self.carrier.carry(&[header, packet].concat());
         Ok(true)
     }

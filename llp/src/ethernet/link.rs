@@ -15,7 +15,7 @@ use super::counters::Counters;
 use super::events::Events;
 use super::frame::{self, EtherType, Mac};
 use super::icmp;
-use super::neighbours::{Ask, Claim, Due, Neighbours, Released, Way};
+use super::neighbours::{Ask, Claim, Due, Neighbours, Released, Resolution};
 use super::offload;
 use super::outqueue::{OutQueue, Sent};
 use super::receive::Receiver;
@@ -165,18 +165,18 @@ impl Shared {
 
     /// Sends an IP packet to the neighbour `hop`.
     pub(super) fn send_to(&self, hop: IpAddr, packet: Packet) {
-        let (way, ask) = {
+        let (resolution, ask) = {
             let mut neighbours = self.neighbours.lock();
-            let found = neighbours.way(hop, packet, self.clock.now());
+            let found = neighbours.resolve(hop, packet, self.clock.now());
             self.count_incomplete(&neighbours);
             found
         };
-        match way {
-            Way::To(mac, packet) => {
+        match resolution {
+            Resolution::To(mac, packet) => {
                 self.put(&frame::header(mac, self.mac(), EtherType::of(hop)), packet);
             }
-            Way::Waits => {}
-            Way::Dropped(packet) => self.drop_unsent(packet),
+            Resolution::Waits => {}
+            Resolution::Dropped(packet) => self.drop_unsent(packet),
         }
         if let Some(ask) = ask {
             self.ask(ask);
@@ -284,14 +284,14 @@ impl Shared {
     }
 
     /// Records that `addr` has the MAC address `mac`, and sends the packets that waited for it.
-    pub(super) fn hear(&self, addr: IpAddr, mac: Mac, claim: Claim) {
+    pub(super) fn record_neighbour(&self, addr: IpAddr, mac: Mac, claim: Claim) {
         if !self.addresses.is_on_link(addr) || !frame::is_station(mac) {
             return;
         }
         let header = frame::header(mac, self.mac(), EtherType::of(addr));
         let held_back = {
             let mut neighbours = self.neighbours.lock();
-            let Some(released) = neighbours.hear(addr, mac, claim, self.clock.now()) else {
+            let Some(released) = neighbours.record(addr, mac, claim, self.clock.now()) else {
                 return;
             };
             self.count_incomplete(&neighbours);

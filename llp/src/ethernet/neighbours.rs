@@ -88,7 +88,7 @@ pub(super) struct Ask {
 }
 
 /// Decision about a packet for a neighbour.
-pub(super) enum Way {
+pub(super) enum Resolution {
     /// The packet is to be sent to this MAC address.
     To(Mac, Packet),
     /// The packet waits for an answer.
@@ -154,7 +154,12 @@ impl Neighbours {
 
     /// Decides about a packet for the neighbour `hop`. Also returns the question that has to be
     /// sent, if any.
-    pub(super) fn way(&mut self, hop: IpAddr, packet: Packet, now: Instant) -> (Way, Option<Ask>) {
+    pub(super) fn resolve(
+        &mut self,
+        hop: IpAddr,
+        packet: Packet,
+        now: Instant,
+    ) -> (Resolution, Option<Ask>) {
         let timing = self.timing;
         let Some(entry) = self.entries.get_mut(&hop) else {
             return self.look_for(hop, packet, now);
@@ -163,16 +168,16 @@ impl Neighbours {
         match &mut entry.state {
             State::Incomplete { waiting, .. } => {
                 if waiting.len() >= WAITING + ANSWERS {
-                    return (Way::Dropped(packet), None);
+                    return (Resolution::Dropped(packet), None);
                 }
                 waiting.push_back(packet);
-                (Way::Waits, None)
+                (Resolution::Waits, None)
             }
-            State::Probe { mac, .. } => (Way::To(*mac, packet), None),
+            State::Probe { mac, .. } => (Resolution::To(*mac, packet), None),
             State::Known { mac, fresh_until } => {
                 let mac = *mac;
                 if now < *fresh_until {
-                    return (Way::To(mac, packet), None);
+                    return (Resolution::To(mac, packet), None);
                 }
                 let next = now + timing.retry;
                 entry.state = State::Probe {
@@ -185,18 +190,18 @@ impl Neighbours {
                     addr: hop,
                     to: Some(mac),
                 };
-                (Way::To(mac, packet), Some(ask))
+                (Resolution::To(mac, packet), Some(ask))
             }
         }
     }
 
     /// Adds an entry for an unknown neighbour. Returns the question for its MAC address.
-    fn look_for(&mut self, hop: IpAddr, packet: Packet, now: Instant) -> (Way, Option<Ask>) {
+    fn look_for(&mut self, hop: IpAddr, packet: Packet, now: Instant) -> (Resolution, Option<Ask>) {
         if self.incomplete >= MAX_INCOMPLETE {
             self.forget_oldest(|entry| matches!(entry.state, State::Incomplete { .. }));
         }
         if self.entries.len() >= self.limit && !self.make_room(now) {
-            return (Way::Dropped(packet), None);
+            return (Resolution::Dropped(packet), None);
         }
         let state = State::Incomplete {
             asked: 1,
@@ -215,7 +220,7 @@ impl Neighbours {
             addr: hop,
             to: None,
         };
-        (Way::Waits, Some(ask))
+        (Resolution::Waits, Some(ask))
     }
 
     /// Returns true if connections have to hold back packets to `hop`. In that case, the signal of
@@ -239,7 +244,7 @@ impl Neighbours {
 
     /// Records a message that claims the MAC address `mac` for `addr`. Returns the packets and
     /// connections that waited for this MAC address.
-    pub(super) fn hear(
+    pub(super) fn record(
         &mut self,
         addr: IpAddr,
         mac: Mac,

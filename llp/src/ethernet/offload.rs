@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::smol::{Packet, Sums};
+use crate::smol::{ChecksumState, Packet};
 use crate::wire::ones_complement_sum;
 
 const IPV4_HEADER: usize = 20;
@@ -47,17 +47,17 @@ pub(super) fn begin(packet: &mut Packet) {
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     field.copy_from_slice(&u16::try_from(sum).unwrap_or(u16::MAX).to_be_bytes());
-    packet.left.sums = Sums::Partial {
+    packet.offload.sums = ChecksumState::Partial {
         start: u16::try_from(start).unwrap_or(0),
         offset: TCP_CHECKSUM,
     };
 }
 
 /// Returns true if the checksum is partial and at the offset of the TCP checksum.
-pub(super) fn is_of_tcp(sums: Sums) -> bool {
+pub(super) fn is_of_tcp(sums: ChecksumState) -> bool {
     matches!(
         sums,
-        Sums::Partial {
+        ChecksumState::Partial {
             offset: TCP_CHECKSUM,
             ..
         }
@@ -65,8 +65,8 @@ pub(super) fn is_of_tcp(sums: Sums) -> bool {
 }
 
 /// Returns true if the checksum of a received TCP segment needs no further verification.
-pub(super) fn is_verified(sums: Sums) -> bool {
-    sums != Sums::Complete
+pub(super) fn is_verified(sums: ChecksumState) -> bool {
+    sums != ChecksumState::Complete
 }
 
 /// Returns true if the checksum of a TCP segment between these addresses is correct.
@@ -145,7 +145,7 @@ mod tests {
             let mut cut = Packet::new(0);
             cut.resize(end).copy_from_slice(&whole.bytes()[..end]);
             begin(&mut cut);
-            assert_eq!(cut.left.sums, Sums::Complete, "{end}");
+            assert_eq!(cut.offload.sums, ChecksumState::Complete, "{end}");
         }
     }
 

@@ -60,7 +60,7 @@ impl OutQueue {
         header: &[u8; HEADER],
         packet: Packet,
     ) -> Result<Sent, LlpError> {
-        if !self.is_busy() && wire.send_with(header, packet.bytes(), packet.left)? {
+        if !self.is_busy() && wire.send_with(header, packet.bytes(), packet.offload)? {
             return Ok(Sent::Done(packet));
         }
         Ok(match self.push(*header, packet) {
@@ -119,7 +119,7 @@ impl OutQueue {
         while let Some((header, packet)) = state.frames.pop_front() {
             self.count(&state);
             drop(state);
-            let taken = wire.send_with(&header, packet.bytes(), packet.left);
+            let taken = wire.send_with(&header, packet.bytes(), packet.offload);
             if taken.is_ok_and(|taken| taken) {
                 sent(&header, packet);
                 state = self.state.lock();

@@ -13,7 +13,9 @@ use super::link::Shared;
 use super::neighbours::Claim;
 use super::offload;
 use crate::LlpError;
-use crate::smol::{Left, MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack, Sums};
+use crate::smol::{
+    ChecksumState, MIN_IPV6_MTU, Notice, Packet, PacketOffload, Route, Segment, Spares, Stack,
+};
 use crate::wire::{HEADER, Received};
 
 /// Maximum number of frames that one call processes, so that no caller spends long on the packets
@@ -58,7 +60,7 @@ impl Receiver {
             let bytes = shared.wire.longest(shared.mtu);
             self.spares.take_for(bytes, &shared.pool)
         });
-        packet.left.sums = Sums::Complete;
+        packet.offload.sums = ChecksumState::Complete;
         packet
     }
 
@@ -71,7 +73,7 @@ impl Receiver {
         }
         let mut copy = self.spares.take_for(bytes.len(), &shared.pool);
         copy.resize(bytes.len()).copy_from_slice(bytes);
-        copy.left = packet.left;
+        copy.offload = packet.offload;
         self.next = Some(packet);
         copy
     }
@@ -188,7 +190,7 @@ impl Shared {
     ) {
         // Checksums are completed for all packets except TCP segments, because the code below
         // verifies them as on a link without offload.
-        if self.tap.is_some() || !offload::is_of_tcp(packet.left.sums) {
+        if self.tap.is_some() || !offload::is_of_tcp(packet.offload.sums) {
             packet.complete();
         }
         if let Some(tap) = &self.tap {
@@ -203,7 +205,7 @@ impl Shared {
             },
             Ok(Verdict::Answer(hop)) => {
                 // The offload state describes the request. The answer has complete checksums.
-                packet.left = Left::default();
+                packet.offload = PacketOffload::default();
                 self.send_to(hop, packet);
             }
             Ok(Verdict::Seen) => receiver.keep(packet, self),
@@ -266,7 +268,7 @@ impl Shared {
         }
         let protocol = ip.next_header();
         match protocol {
-            IpProtocol::Tcp => self.check_tcp(ip.payload(), (from, to), packet.left.sums)?,
+            IpProtocol::Tcp => self.check_tcp(ip.payload(), (from, to), packet.offload.sums)?,
             IpProtocol::Icmp => {
                 if let Some((report, quote)) = icmp::report_v4(ip.payload()) {
                     self.report(stack, report, &quote);
@@ -317,7 +319,7 @@ impl Shared {
         }
         self.check_source(from)?;
         match protocol {
-            IpProtocol::Tcp => self.check_tcp(ip.payload(), (from, to), packet.left.sums)?,
+            IpProtocol::Tcp => self.check_tcp(ip.payload(), (from, to), packet.offload.sums)?,
             IpProtocol::Icmpv6 => {
                 if let Some((report, quote)) = icmp::report_v6(ip.payload(), from_v6, to_v6) {
                     self.report(stack, report, &quote);
@@ -379,14 +381,14 @@ impl Shared {
         }
         match (kind, sender) {
             (Kind::Question, Some((addr, mac))) if for_us => {
-                self.hear(addr, mac, Claim::Asks);
+                self.record_neighbour(addr, mac, Claim::Asks);
                 if frame::is_station(mac) {
                     self.answer(target, Some((addr, mac)));
                 }
             }
             // Another host probes whether an address of this host is free.
             (Kind::Question, None) if for_us => self.answer(target, None),
-            (Kind::Question, Some((addr, mac))) => self.hear(addr, mac, Claim::Tells),
+            (Kind::Question, Some((addr, mac))) => self.record_neighbour(addr, mac, Claim::Tells),
             (Kind::Question, None) => {}
             (
                 Kind::Answer {
@@ -403,7 +405,7 @@ impl Shared {
                     (true, true) => Claim::Answer,
                     (true, false) => Claim::Tells,
                 };
-                self.hear(addr, mac, claim);
+                self.record_neighbour(addr, mac, claim);
             }
             (Kind::Answer { .. }, None) => {}
         }
@@ -417,7 +419,7 @@ impl Shared {
         let remote = quote.key.remote;
         let Some(mailbox) = stack
             .connection(&quote.key)
-            .filter(|mailbox| mailbox.is_under_way(quote.seq, window))
+            .filter(|mailbox| mailbox.is_in_flight(quote.seq, window))
         else {
             self.counters.add(|counters| &counters.strange_reports);
             return;
@@ -480,7 +482,12 @@ impl Shared {
     /// Verifies the checksum of a received TCP segment that smoltcp does not verify, or verifies
     /// too late. On a link with offload, these are all segments. On other links, these are SYNs,
     /// because a SYN creates state on this host.
-    fn check_tcp(&self, bytes: &[u8], way: (IpAddr, IpAddr), sums: Sums) -> Result<(), Drop> {
+    fn check_tcp(
+        &self,
+        bytes: &[u8],
+        way: (IpAddr, IpAddr),
+        sums: ChecksumState,
+    ) -> Result<(), Drop> {
         let tcp = TcpPacket::new_checked(bytes).map_err(|_| Drop::Malformed)?;
         let looks = (self.offloads || tcp.syn()) && !offload::is_verified(sums);
         if looks && !offload::is_intact(bytes, way) {

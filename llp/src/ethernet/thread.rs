@@ -12,12 +12,12 @@ use super::link::Shared;
 use crate::LlpError;
 
 /// Pause of the thread while another thread receives frames.
-const STAND_BACK: Duration = Duration::from_micros(50);
+const YIELD_PAUSE: Duration = Duration::from_micros(50);
 /// Number of consecutive checks that have to find another thread active before the pause becomes
 /// longer.
 const STEADY: u32 = 20;
 /// The longer pause, used after [`STEADY`] checks.
-const STAND_BACK_LONGER: Duration = Duration::from_micros(200);
+const YIELD_PAUSE_LONGER: Duration = Duration::from_micros(200);
 /// Longest pause after the wire was reported as readable but had no frame.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// First pause before the thread retries frames that the wire did not accept. The pause doubles up
@@ -44,7 +44,7 @@ struct Ready {
 
 fn run(shared: &Shared) {
     let mut retry = RETRY;
-    let mut pause = STAND_BACK;
+    let mut pause = YIELD_PAUSE;
     let mut others = Others::default();
     while !shared.stop.load(Ordering::Acquire) && !shared.is_down() {
         let busy = shared.out.is_busy();
@@ -54,10 +54,10 @@ fn run(shared: &Shared) {
         let look = shared.check_wire().then_some(LOOK);
         let now = Instant::now();
         let announce = shared.announce_if_due(now);
-        let stand_back = others.stand_back(shared, now);
-        let timers = [busy.then_some(retry), look, stand_back];
+        let yield_pause = others.yield_pause(shared, now);
+        let timers = [busy.then_some(retry), look, yield_pause];
         // The thread does not wait for frames while another thread receives them.
-        let wire = stand_back.is_none();
+        let wire = yield_pause.is_none();
         let ready = wait(shared, wire, timeout(shared, announce, &timers, now));
         let now = Instant::now();
         shared.tick(now);
@@ -69,7 +69,7 @@ fn run(shared: &Shared) {
             continue;
         }
         match shared.stack().and_then(|stack| shared.drain(&stack)) {
-            Some(count) if count > 0 => pause = STAND_BACK,
+            Some(count) if count > 0 => pause = YIELD_PAUSE,
             // Another thread took the frame, or there was none.
             _ => {
                 wait(shared, false, Some(pause));
@@ -89,11 +89,11 @@ struct Others {
 impl Others {
     /// Returns the time to pause if another thread has just received frames, otherwise `None`.
     /// Counts the consecutive checks that found such a thread.
-    fn stand_back(&mut self, shared: &Shared, now: Instant) -> Option<Duration> {
+    fn yield_pause(&mut self, shared: &Shared, now: Instant) -> Option<Duration> {
         let pause = if self.seen > STEADY {
-            STAND_BACK_LONGER
+            YIELD_PAUSE_LONGER
         } else {
-            STAND_BACK
+            YIELD_PAUSE
         };
         let polled_at = shared.polled_at.load(Ordering::Relaxed);
         let ago = u128::from(shared.nanos(now).saturating_sub(polled_at));

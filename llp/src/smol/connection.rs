@@ -422,7 +422,7 @@ impl SmolConnection {
         }
         if (self.stage, next) == (Stage::Handshake, Stage::Open) {
             socket.set_timeout(None);
-            self.recovery.stands(now);
+            self.recovery.established(now);
             self.watch_over(now);
         }
         self.stage = next;

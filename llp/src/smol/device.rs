@@ -100,7 +100,7 @@ impl Transmitter {
         if cut > 0 {
             let data = data_of(&packet);
             let segment = if data > cut { cut } else { 0 };
-            packet.left.segment = u16::try_from(segment).unwrap_or(u16::MAX);
+            packet.offload.segment = u16::try_from(segment).unwrap_or(u16::MAX);
         }
         self.stack.transmit(packet, &mut self.route);
     }

@@ -97,11 +97,11 @@ struct Faults {
     settings: FaultSettings,
     random: fastrand::Rng,
     counts: FaultCounts,
-    held: Vec<Held>,
+    held: Vec<HeldPacket>,
 }
 
 /// A packet that is held back, and the number of packets that still have to pass it.
-struct Held {
+struct HeldPacket {
     packet: Packet,
     behind: u8,
 }
@@ -193,7 +193,7 @@ impl Faults {
         });
         if reordered {
             counts.reordered += 1;
-            self.held.push(Held { packet, behind });
+            self.held.push(HeldPacket { packet, behind });
             return (double, None);
         }
         (Some(packet), double)

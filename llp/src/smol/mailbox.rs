@@ -187,7 +187,7 @@ impl Mailbox {
     /// Returns true if `seq` is within the last `window` bytes sent, and can therefore belong to a
     /// segment in flight. An attacker who cannot see the connection's packets could only guess such
     /// a number (RFC 5927 section 4.1).
-    pub(crate) fn is_under_way(&self, seq: u32, window: usize) -> bool {
+    pub(crate) fn is_in_flight(&self, seq: u32, window: usize) -> bool {
         let sent = self.sent.load(Ordering::Acquire);
         let back = u32::try_from(sent & !SENT).map(|end| end.wrapping_sub(seq));
         sent & SENT != 0
@@ -435,13 +435,13 @@ mod tests {
     #[test]
     fn only_sequence_numbers_of_what_is_under_way_are_believed() {
         let mailbox = mailbox(1);
-        assert!(!mailbox.is_under_way(0, 100));
+        assert!(!mailbox.is_in_flight(0, 100));
         mailbox.note_sent(u32::MAX - 9);
         mailbox.note_sent(40);
         mailbox.note_sent(u32::MAX - 20);
-        assert!(mailbox.is_under_way(39, 100));
-        assert!(mailbox.is_under_way(u32::MAX - 49, 100));
-        assert!(!mailbox.is_under_way(40, 100));
-        assert!(!mailbox.is_under_way(u32::MAX - 70, 100));
+        assert!(mailbox.is_in_flight(39, 100));
+        assert!(mailbox.is_in_flight(u32::MAX - 49, 100));
+        assert!(!mailbox.is_in_flight(40, 100));
+        assert!(!mailbox.is_in_flight(u32::MAX - 70, 100));
     }
 }

@@ -110,7 +110,7 @@ mod window_fixup;
 pub(crate) use connection::{SmolConnection, local_for};
 pub(crate) use fault::{FaultInjector, FaultyLink};
 pub(crate) use mailbox::{Mailbox, Notice};
-pub(crate) use packet::{LARGEST, Left, Packet, Pool, Spares, Sums};
+pub(crate) use packet::{ChecksumState, LARGEST, Packet, PacketOffload, Pool, Spares};
 pub(crate) use reserved::SmolPort;
 pub(crate) use segment::{FlowKey, Segment};
 pub(crate) use settings::{LATEST_ACK, MIN_IPV6_MTU, StackSettings};

@@ -22,13 +22,13 @@ const BATCH: usize = 32;
 pub(crate) struct Packet {
     buffer: Box<[u8]>,
     len: usize,
-    pub(crate) left: Left,
+    pub(crate) offload: PacketOffload,
 }
 
 /// Work on a packet that its sender has left to the receiver, by offload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Left {
-    pub(crate) sums: Sums,
+pub(crate) struct PacketOffload {
+    pub(crate) sums: ChecksumState,
     /// Number of data bytes of each segment into which the TCP segment has to be cut. 0 means that
     /// it is not cut.
     pub(crate) segment: u16,
@@ -36,7 +36,7 @@ pub(crate) struct Left {
 
 /// State of a packet's checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Sums {
+pub(crate) enum ChecksumState {
     /// The checksums are complete and were not verified.
     #[default]
     Complete,
@@ -55,7 +55,7 @@ impl Packet {
         Self {
             buffer: vec![0; capacity].into_boxed_slice(),
             len: 0,
-            left: Left::default(),
+            offload: PacketOffload::default(),
         }
     }
 
@@ -76,8 +76,8 @@ impl Packet {
 
     /// Completes the packet's checksum if it is partial.
     pub(crate) fn complete(&mut self) {
-        if let Sums::Partial { .. } = self.left.sums {
-            let sums = std::mem::replace(&mut self.left.sums, Sums::Verified);
+        if let ChecksumState::Partial { .. } = self.offload.sums {
+            let sums = std::mem::replace(&mut self.offload.sums, ChecksumState::Verified);
             crate::wire::complete(self.bytes_mut(), sums);
         }
     }
@@ -177,7 +177,7 @@ impl Pool {
     pub(crate) fn copy(&self, packet: &Packet) -> Packet {
         let mut copy = self.take_for(packet.len);
         copy.resize(packet.len).copy_from_slice(packet.bytes());
-        copy.left = packet.left;
+        copy.offload = packet.offload;
         copy
     }
 
@@ -191,7 +191,7 @@ impl Pool {
         let (class, capacity) = self.class_for(bytes);
         let packet = self.free.get(class).and_then(|free| free.lock().pop());
         let mut packet = packet.unwrap_or_else(|| Packet::new(capacity));
-        packet.left = Left::default();
+        packet.offload = PacketOffload::default();
         packet
     }
 
@@ -232,7 +232,7 @@ impl Spares {
     /// or a new one.
     pub(crate) fn take(&mut self, pool: &Pool) -> Packet {
         let mut packet = self.find(pool);
-        packet.left = Left::default();
+        packet.offload = PacketOffload::default();
         packet
     }
 
@@ -344,10 +344,10 @@ mod tests {
         let pool = Pool::new(1500);
         let mut packet = pool.take_one();
         packet.resize(3);
-        packet.left.segment = 7;
-        assert_eq!(pool.copy(&packet).left, packet.left);
+        packet.offload.segment = 7;
+        assert_eq!(pool.copy(&packet).offload, packet.offload);
         pool.give_one(packet);
-        assert_eq!(pool.take_one().left, Left::default());
+        assert_eq!(pool.take_one().offload, PacketOffload::default());
     }
 
     #[test]

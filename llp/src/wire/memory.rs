@@ -9,7 +9,7 @@ use rustix::event::EventfdFlags;
 
 use super::{HEADER, Received, Wire};
 use crate::LlpError;
-use crate::smol::{Left, Packet};
+use crate::smol::{Packet, PacketOffload};
 
 /// One end of an in-memory cable. It loses no frame: if the queue to the other end is full,
 /// `send_with` returns false. Frames to an end that was dropped are discarded.
@@ -170,7 +170,12 @@ impl MemoryWire {
 }
 
 impl Wire for MemoryWire {
-    fn send_with(&self, header: &[u8; HEADER], packet: &[u8], _: Left) -> Result<bool, LlpError> {
+    fn send_with(
+        &self,
+        header: &[u8; HEADER],
+        packet: &[u8],
+        _: PacketOffload,
+    ) -> Result<bool, LlpError> {
         self.other.push(header, packet, Received::Frame)
     }
 

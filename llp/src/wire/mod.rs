@@ -37,7 +37,7 @@ pub use unix::remove_socket_files;
 pub(crate) use vnet::{complete, ones_complement_sum};
 
 use crate::LlpError;
-use crate::smol::{LARGEST, Left, Packet};
+use crate::smol::{LARGEST, Packet, PacketOffload};
 
 /// Size in bytes of an Ethernet II header without a VLAN tag: destination, source, type.
 pub(crate) const HEADER: usize = 14;
@@ -52,7 +52,7 @@ const MIN_MTU: usize = 576;
 
 /// An attachment to an Ethernet. Any thread may send; one thread at a time receives.
 pub(crate) trait Wire: Send + Sync {
-    /// Sends one frame, which consists of `header` and `packet`. `left` describes the work
+    /// Sends one frame, which consists of `header` and `packet`. `offload` describes the work
     /// offloaded to the wire; it must be empty unless the wire [offloads](Self::offloads). Returns
     /// false if the queue of the wire is full. Then nothing was sent, and the caller should try
     /// again soon.
@@ -60,13 +60,17 @@ pub(crate) trait Wire: Send + Sync {
     /// # Errors
     /// [`LlpError::LinkDown`] and others if the wire has failed permanently. If only this frame is
     /// lost, the result is `Ok(true)`.
-    fn send_with(&self, header: &[u8; HEADER], packet: &[u8], left: Left)
-    -> Result<bool, LlpError>;
+    fn send_with(
+        &self,
+        header: &[u8; HEADER],
+        packet: &[u8],
+        offload: PacketOffload,
+    ) -> Result<bool, LlpError>;
 
     /// Does the same as [`send_with`](Self::send_with), for a frame with complete checksums.
     #[cfg(test)]
     fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
-        self.send_with(header, packet, Left::default())
+        self.send_with(header, packet, PacketOffload::default())
     }
 
     /// Returns true if the other side cuts TCP segments and completes their checksums, in both

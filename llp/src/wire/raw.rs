@@ -18,7 +18,7 @@ use super::vnet::{self, VNET_HEADER};
 use super::{HEADER, Received, Wire, filter, sys};
 use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
-use crate::smol::{LARGEST, Left, Packet};
+use crate::smol::{LARGEST, Packet, PacketOffload};
 
 /// Size of the socket's receive buffer in bytes, including the kernel's overhead. It holds about
 /// sixty frames of maximum size; the default size holds fewer than three.
@@ -116,9 +116,9 @@ impl Wire for RawWire {
         &self,
         header: &[u8; HEADER],
         packet: &[u8],
-        left: Left,
+        offload: PacketOffload,
     ) -> Result<bool, LlpError> {
-        let vnet = vnet::outgoing(packet, left);
+        let vnet = vnet::outgoing(packet, offload);
         let frame = [
             IoSlice::new(&vnet),
             IoSlice::new(header),
@@ -169,7 +169,7 @@ impl Wire for RawWire {
                 let Some(sums) = vnet::incoming(&vnet, packet.bytes()) else {
                     return Ok(Received::Nothing);
                 };
-                packet.left.sums = sums;
+                packet.offload.sums = sums;
                 if !self.offload {
                     packet.complete();
                 }

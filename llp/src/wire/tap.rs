@@ -15,7 +15,7 @@ use super::vnet;
 use super::{HEADER, Received, Wire, random_mac, sys};
 use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
-use crate::smol::{Left, Packet};
+use crate::smol::{Packet, PacketOffload};
 
 impl EthernetNetwork {
     /// Creates a host on the TAP device with this name. If the device does not exist, it is
@@ -117,9 +117,9 @@ impl Wire for TapWire {
         &self,
         header: &[u8; HEADER],
         packet: &[u8],
-        left: Left,
+        offload: PacketOffload,
     ) -> Result<bool, LlpError> {
-        let vnet = vnet::outgoing(packet, left);
+        let vnet = vnet::outgoing(packet, offload);
         let frame = [
             IoSlice::new(&vnet),
             IoSlice::new(header),
@@ -157,7 +157,7 @@ impl Wire for TapWire {
         match self.overflow.receive(prefix, header, packet, usual, read) {
             Ok(true) => Ok(match vnet::incoming(&vnet, packet.bytes()) {
                 Some(sums) => {
-                    packet.left.sums = sums;
+                    packet.offload.sums = sums;
                     Received::Frame
                 }
                 None => Received::Nothing,

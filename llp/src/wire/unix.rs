@@ -21,7 +21,7 @@ use super::scatter::Overflow;
 use super::{HEADER, Received, Wire, random_mac};
 use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
-use crate::smol::{Left, Packet};
+use crate::smol::{Packet, PacketOffload};
 
 /// Default MTU in bytes: the usual MTU of an Ethernet and of a guest.
 const DEFAULT_MTU: usize = 1500;
@@ -224,7 +224,12 @@ impl Drop for SocketFile {
 }
 
 impl Wire for UnixWire {
-    fn send_with(&self, header: &[u8; HEADER], packet: &[u8], _: Left) -> Result<bool, LlpError> {
+    fn send_with(
+        &self,
+        header: &[u8; HEADER],
+        packet: &[u8],
+        _: PacketOffload,
+    ) -> Result<bool, LlpError> {
         let frame = [IoSlice::new(header), IoSlice::new(packet)];
         let mut control = SendAncillaryBuffer::default();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

@@ -2,7 +2,7 @@
 //! (Virtual I/O Device version 1.2, section 5.1.6; `packet(7)`: PACKET_VNET_HDR).
 
 use super::HEADER;
-use crate::smol::{Left, Sums};
+use crate::smol::{ChecksumState, PacketOffload};
 
 /// Size of the header in bytes, without the field for merged buffers.
 pub(super) const VNET_HEADER: usize = 10;
@@ -26,25 +26,25 @@ const TCP_CHECKSUM: u16 = 16;
 /// Offset of the header length in the TCP header.
 const TCP_OFFSET: usize = 12;
 
-/// Returns the header that offloads the work in `left` to the receiver of a packet. Without a
+/// Returns the header that offloads the work in `offload` to the receiver of a packet. Without a
 /// partial checksum, the header offloads nothing. A packet that is not TCP, or is too short, is not
 /// cut.
-pub(super) fn outgoing(packet: &[u8], left: Left) -> [u8; VNET_HEADER] {
-    let Sums::Partial { start, offset } = left.sums else {
+pub(super) fn outgoing(packet: &[u8], offload: PacketOffload) -> [u8; VNET_HEADER] {
+    let ChecksumState::Partial { start, offset } = offload.sums else {
         return PLAIN;
     };
     let from_frame = |at: usize| u16::try_from(HEADER + at).unwrap_or(0).to_ne_bytes();
     let [s0, s1] = from_frame(usize::from(start));
     let [o0, o1] = offset.to_ne_bytes();
     let length = packet.get(usize::from(start) + TCP_OFFSET);
-    let (gso, headers, segment) = match (left.segment, length) {
+    let (gso, headers, segment) = match (offload.segment, length) {
         (1.., Some(length)) if offset == TCP_CHECKSUM => {
             let gso = match packet.first().map(|byte| byte >> 4) {
                 Some(4) => GSO_TCPV4,
                 _ => GSO_TCPV6,
             };
             let headers = usize::from(start) + usize::from(length >> 4) * 4;
-            (gso, from_frame(headers), left.segment)
+            (gso, from_frame(headers), offload.segment)
         }
         _ => (0, [0; 2], 0),
     };
@@ -54,14 +54,14 @@ pub(super) fn outgoing(packet: &[u8], left: Left) -> [u8; VNET_HEADER] {
 
 /// Returns the state of a packet's checksums according to the header. `None` if the header does not
 /// fit the packet, which then has to be dropped.
-pub(super) fn incoming(vnet: &[u8; VNET_HEADER], packet: &[u8]) -> Option<Sums> {
+pub(super) fn incoming(vnet: &[u8; VNET_HEADER], packet: &[u8]) -> Option<ChecksumState> {
     let [flags, _gso, _, _, _, _, s0, s1, o0, o1] = *vnet;
     if flags & NEEDS_CSUM == 0 {
         let vouched = flags & DATA_VALID != 0;
         return Some(if vouched {
-            Sums::Verified
+            ChecksumState::Verified
         } else {
-            Sums::Complete
+            ChecksumState::Complete
         });
     }
     // Fields are in native byte order, and `start` counts from the beginning of the frame.
@@ -69,12 +69,12 @@ pub(super) fn incoming(vnet: &[u8; VNET_HEADER], packet: &[u8]) -> Option<Sums> 
     let offset = u16::from_ne_bytes([o0, o1]);
     let inside = start + usize::from(offset) + 2 <= packet.len();
     let start = u16::try_from(start).ok()?;
-    inside.then_some(Sums::Partial { start, offset })
+    inside.then_some(ChecksumState::Partial { start, offset })
 }
 
 /// Completes a packet's checksum if it is partial.
-pub(crate) fn complete(packet: &mut [u8], sums: Sums) {
-    let Sums::Partial { start, offset } = sums else {
+pub(crate) fn complete(packet: &mut [u8], sums: ChecksumState) {
+    let ChecksumState::Partial { start, offset } = sums else {
         return;
     };
     let Some(covered) = packet.get_mut(usize::from(start)..) else {
@@ -139,7 +139,10 @@ mod tests {
     #[test]
     fn a_packet_that_needs_nothing_is_left_alone() {
         let mut packet = [1, 2, 3];
-        for (flags, sums) in [(0, Sums::Complete), (DATA_VALID, Sums::Verified)] {
+        for (flags, sums) in [
+            (0, ChecksumState::Complete),
+            (DATA_VALID, ChecksumState::Verified),
+        ] {
             let mut vnet = PLAIN;
             vnet[0] = flags;
             assert_eq!(incoming(&vnet, &packet), Some(sums));
@@ -163,7 +166,7 @@ mod tests {
             let sums = incoming(&header(start, offset), &[0; 20]);
             assert_eq!(sums, None, "{start} {offset}");
         }
-        let last = Sums::Partial {
+        let last = ChecksumState::Partial {
             start: 0,
             offset: 18,
         };
@@ -182,20 +185,20 @@ mod tests {
             let mut packet = vec![0; 3000];
             packet[0] = version << 4;
             packet[start + 12] = 8 << 4;
-            let sums = Sums::Partial {
+            let sums = ChecksumState::Partial {
                 start: start as u16,
                 offset: 16,
             };
-            let begun = |segment| fields(outgoing(&packet, Left { sums, segment }));
+            let begun = |segment| fields(outgoing(&packet, PacketOffload { sums, segment }));
             let start = 14 + start as u16;
             assert_eq!(begun(0), (1, 0, 0, 0, start, 16));
             assert_eq!(begun(1460), (1, gso, start + 32, 1460, start, 16));
-            let whole = Left {
-                sums: Sums::Complete,
+            let whole = PacketOffload {
+                sums: ChecksumState::Complete,
                 segment: 1460,
             };
             assert_eq!(outgoing(&packet, whole), PLAIN);
-            let cut = Left {
+            let cut = PacketOffload {
                 sums,
                 segment: 1460,
             };

@@ -20,7 +20,7 @@ use super::arp::{self, Kind};
 use super::frame::{self, BROADCAST, EtherType, Mac};
 use super::neighbours::{Ask, Timing};
 use super::*;
-use crate::smol::{Clock, FlowKey, Left, Packet, Segment, Sums};
+use crate::smol::{ChecksumState, Clock, FlowKey, Packet, PacketOffload, Segment};
 use crate::wire::{HEADER, MemoryWire, Received, Wire};
 use crate::{Llp, LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv};
 

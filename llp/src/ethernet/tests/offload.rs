@@ -25,17 +25,22 @@ struct Seen {
 }
 
 impl Cutting {
-    fn send_cut(&self, header: &[u8; HEADER], packet: &[u8], left: Left) -> Result<(), LlpError> {
-        let Sums::Partial { start, offset } = left.sums else {
+    fn send_cut(
+        &self,
+        header: &[u8; HEADER],
+        packet: &[u8],
+        offload: PacketOffload,
+    ) -> Result<(), LlpError> {
+        let ChecksumState::Partial { start, offset } = offload.sums else {
             assert_eq!(
-                left.segment, 0,
+                offload.segment, 0,
                 "a packet with complete checksums is not cut"
             );
             assert!(self.wire.send(header, packet)?);
             return Ok(());
         };
         let data = usize::from(start) + usize::from(packet[usize::from(start) + 12] >> 4) * 4;
-        let each = match left.segment {
+        let each = match offload.segment {
             0 => usize::MAX,
             each => usize::from(each),
         };
@@ -70,7 +75,7 @@ impl Cutting {
                 let bytes = (end - at) as u16 - 40;
                 Ipv6Packet::new_unchecked(&mut part).set_payload_len(bytes);
             }
-            complete(&mut part, Sums::Partial { start, offset });
+            complete(&mut part, ChecksumState::Partial { start, offset });
             assert!(part.len() <= self.wire.mtu(), "{} bytes", part.len());
             assert!(self.wire.send(header, &part)?, "the cable is full");
             if end > data + at {
@@ -89,7 +94,7 @@ impl Wire for Cutting {
         &self,
         header: &[u8; HEADER],
         packet: &[u8],
-        left: Left,
+        offload: PacketOffload,
     ) -> Result<bool, LlpError> {
         {
             let mut seen = self.seen.lock();
@@ -98,7 +103,7 @@ impl Wire for Cutting {
                 .mss
                 .or(Segment::parse(packet).and_then(|segment| segment.mss));
         }
-        self.send_cut(header, packet, left).map(|()| true)
+        self.send_cut(header, packet, offload).map(|()| true)
     }
     fn offloads(&self) -> bool {
         true

@@ -100,9 +100,9 @@ impl Wire for Closing {
         &self,
         header: &[u8; HEADER],
         packet: &[u8],
-        left: Left,
+        offload: PacketOffload,
     ) -> Result<bool, LlpError> {
-        self.0.send_with(header, packet, left)
+        self.0.send_with(header, packet, offload)
     }
     fn recv(&self, header: &mut [u8; HEADER], packet: &mut Packet) -> Result<Received, LlpError> {
         self.0.recv(header, packet)

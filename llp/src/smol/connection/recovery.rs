@@ -111,7 +111,7 @@ impl Recovery {
 
     /// Records that the connection is established. The handshake is the first measured round trip.
     /// It does not count if it took so long that the SYN may have been sent again.
-    pub(super) fn stands(&mut self, now: Instant) {
+    pub(super) fn established(&mut self, now: Instant) {
         self.trip.answered(0, now);
     }
 

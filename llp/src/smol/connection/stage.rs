@@ -35,9 +35,9 @@ pub(super) enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     /// The handshake of smoltcp's socket is complete.
-    Stands,
+    Established,
     /// smoltcp closed the socket after a graceful close.
-    ClosedInOrder,
+    ClosedOrderly,
     /// smoltcp closed the socket for this reason.
     Lost(LlpError),
     /// The owner aborted the connection. Later calls return this error.
@@ -50,13 +50,13 @@ impl Stage {
         match (self, event) {
             // The owner ended the connection, so its error replaces any earlier one.
             (_, Event::Aborted(error)) => Stage::Failed(error),
-            (Stage::Handshake, Event::Stands) => Stage::Open,
-            (Stage::Handshake | Stage::Open, Event::ClosedInOrder) => Stage::Finished,
+            (Stage::Handshake, Event::Established) => Stage::Open,
+            (Stage::Handshake | Stage::Open, Event::ClosedOrderly) => Stage::Finished,
             (Stage::Handshake | Stage::Open, Event::Lost(error)) => Stage::Failed(error),
-            (Stage::Open, Event::Stands)
+            (Stage::Open, Event::Established)
             | (
                 Stage::Finished | Stage::Failed(_),
-                Event::Stands | Event::ClosedInOrder | Event::Lost(_),
+                Event::Established | Event::ClosedOrderly | Event::Lost(_),
             ) => self,
         }
     }
@@ -82,16 +82,16 @@ impl Event {
             _ if before == after => None,
             State::Listen | State::SynSent | State::SynReceived => None,
             State::Closed => Some(Self::ended(before, cause, all_sent, addr)),
-            _ => Some(Event::Stands),
+            _ => Some(Event::Established),
         }
     }
 
     /// Returns the event for a socket that smoltcp closed in the state `before`.
     fn ended(before: State, cause: Cause, all_sent: bool, addr: SocketAddr) -> Self {
         match (before, cause) {
-            (State::TimeWait, _) => Event::ClosedInOrder,
+            (State::TimeWait, _) => Event::ClosedOrderly,
             // The peer acknowledged the FIN, or it sent a reset after it had received all bytes.
-            (State::LastAck | State::Closing, Cause::Arrival) if all_sent => Event::ClosedInOrder,
+            (State::LastAck | State::Closing, Cause::Arrival) if all_sent => Event::ClosedOrderly,
             (State::SynSent, Cause::Arrival) => Event::Lost(LlpError::Refused { addr }),
             (_, Cause::Arrival) => Event::Lost(LlpError::Reset { addr }),
             (_, Cause::Timer) => Event::Lost(LlpError::TimedOut { addr }),
@@ -114,8 +114,8 @@ mod tests {
         Stage::Failed(LlpError::TimedOut { addr: ADDR }),
     ];
     const EVENTS: [Event; 4] = [
-        Event::Stands,
-        Event::ClosedInOrder,
+        Event::Established,
+        Event::ClosedOrderly,
         Event::Lost(LlpError::Reset { addr: ADDR }),
         Event::Aborted(LlpError::Broken { addr: ADDR }),
     ];

@@ -15,7 +15,7 @@ fn stream(acknowledged: u64, left: u64) -> Stream {
 /// Returns the state after a handshake of 10 ms, with ten segments sent at time 0.
 fn with_ten() -> Recovery {
     let mut recovery = Recovery::new(at(-10));
-    recovery.stands(at(0));
+    recovery.established(at(0));
     recovery.sent(stream(0, 10_000), at(0));
     recovery
 }
@@ -164,6 +164,6 @@ fn what_was_sent_again_and_a_handshake_of_a_second_are_no_measure() {
     assert!(!recovery.hears(11_000, 11_000, 0, 718));
     assert_eq!(recovery.trip.smoothed, Some(Duration::from_millis(11)));
     let mut slow = Recovery::new(at(0));
-    slow.stands(at(1_000));
+    slow.established(at(1_000));
     assert_eq!(slow.trip.smoothed, None);
 }
