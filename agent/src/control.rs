@@ -12,7 +12,7 @@ const MAX_QUEUE: usize = 16 << 20;
 
 /// A line from the controller, or the error that it is too long.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Incoming {
+pub(crate) enum InputLine {
     Line(Vec<u8>),
     TooLong,
 }
@@ -35,7 +35,7 @@ impl Control {
 
     /// Removes and returns the next line. Returns `None` if no line is complete, or if the output
     /// queue is full.
-    pub(crate) fn next(&mut self) -> Option<Incoming> {
+    pub(crate) fn next(&mut self) -> Option<InputLine> {
         if self.is_full() {
             return None;
         }
@@ -107,7 +107,7 @@ impl Input {
         self.bytes.extend_from_slice(bytes);
     }
 
-    fn next(&mut self) -> Option<Incoming> {
+    fn next(&mut self) -> Option<InputLine> {
         loop {
             let rest = &self.bytes[self.taken..];
             let fresh = rest.get(self.searched..).unwrap_or_default();
@@ -121,23 +121,23 @@ impl Input {
                 continue;
             }
             return Some(if line.len() > MAX_LINE {
-                Incoming::TooLong
+                InputLine::TooLong
             } else {
-                Incoming::Line(line)
+                InputLine::Line(line)
             });
         }
     }
 
     /// Handles input without an end of line. If the line is already too long, discards it and
     /// returns the error.
-    fn unfinished(&mut self) -> Option<Incoming> {
+    fn unfinished(&mut self) -> Option<InputLine> {
         self.searched = self.bytes.len() - self.taken;
         if self.searched <= MAX_LINE {
             return None;
         }
         (self.taken, self.searched) = (self.bytes.len(), 0);
         let was_skipping = std::mem::replace(&mut self.skipping, true);
-        (!was_skipping).then_some(Incoming::TooLong)
+        (!was_skipping).then_some(InputLine::TooLong)
     }
 }
 
@@ -145,8 +145,8 @@ impl Input {
 mod tests {
     use super::*;
 
-    fn line(text: &str) -> Option<Incoming> {
-        Some(Incoming::Line(text.as_bytes().to_vec()))
+    fn line(text: &str) -> Option<InputLine> {
+        Some(InputLine::Line(text.as_bytes().to_vec()))
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         for _ in 0..9 {
             input.take(&[b'x'; 16_384]);
         }
-        assert_eq!(input.next(), Some(Incoming::TooLong));
+        assert_eq!(input.next(), Some(InputLine::TooLong));
         input.take(&[b'x'; 70_000]);
         assert_eq!(input.next(), None);
         input.take(b"x\n{}\n");
@@ -182,7 +182,7 @@ mod tests {
         let longest = "x".repeat(MAX_LINE);
         input.take(format!("{longest}\n{longest}x\n{{}}\n").as_bytes());
         assert_eq!(input.next(), line(&longest));
-        assert_eq!(input.next(), Some(Incoming::TooLong));
+        assert_eq!(input.next(), Some(InputLine::TooLong));
         assert_eq!(input.next(), line("{}"));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use uwarp_verbs::{CompletionChannel, Device, EventChannel, Pd, Srq};
 
 use crate::command;
-use crate::control::{Control, Incoming};
+use crate::control::{Control, InputLine};
 use crate::endpoint::Endpoint;
 use crate::hub::Membership;
 use crate::json::{Fields, Line};
@@ -103,8 +103,8 @@ impl Session {
         while !self.leaving {
             match self.control.next() {
                 None => break,
-                Some(Incoming::Line(line)) => self.execute(&line),
-                Some(Incoming::TooLong) => {
+                Some(InputLine::Line(line)) => self.execute(&line),
+                Some(InputLine::TooLong) => {
                     let why = "a line is longer than 65535 bytes";
                     self.answer(Line::new(), Err(Refusal::agent(why)));
                 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::bound;
-use crate::ours::Told;
+use crate::ours::Metric;
 use crate::raw::{Kind, Work};
 
 /// A figure that is measured in each round.
@@ -99,14 +99,14 @@ pub(crate) enum Of {
     /// `uwarp perf` with these arguments.
     Ours {
         args: &'static [&'static str],
-        told: Told,
+        metric: Metric,
         crc: bool,
     },
     /// `uwarp perf` with these arguments and the CRC. The system's congestion control is BBR, and
     /// uwarp does not set another one.
     UnderBbr {
         args: &'static [&'static str],
-        told: Told,
+        metric: Metric,
     },
 }
 
@@ -121,10 +121,10 @@ impl Figure {
             Of::Writes(_) | Of::SpinningWrites(_) | Of::Working(..) => ("GB/s", 1e9),
             Of::WriteRate(_) => ("M/s", 1e6),
             Of::PingPong(..) | Of::RoundTrip(..) => ("us", 1e-6),
-            Of::Ours { told, .. } | Of::UnderBbr { told, .. } => match told {
-                Told::Bandwidth => ("GB/s", 1e9),
-                Told::Rate => ("M/s", 1e6),
-                Told::Latency => ("us", 1e-6),
+            Of::Ours { metric, .. } | Of::UnderBbr { metric, .. } => match metric {
+                Metric::Bandwidth => ("GB/s", 1e9),
+                Metric::Rate => ("M/s", 1e6),
+                Metric::Latency => ("us", 1e-6),
             },
         }
     }
@@ -165,11 +165,11 @@ impl Figure {
         match self.of {
             Of::PingPong(..) | Of::RoundTrip(..) => usual / 2,
             Of::Ours {
-                told: Told::Latency,
+                metric: Metric::Latency,
                 ..
             }
             | Of::UnderBbr {
-                told: Told::Latency,
+                metric: Metric::Latency,
                 ..
             } => usual / 2,
             _ => usual,
@@ -256,8 +256,8 @@ fn bandwidth(all: &mut Vec<Figure>) {
     ];
     for (crc, section) in [(true, Section::Bandwidth), (false, Section::CrcOff)] {
         for (name, base, args) in tests {
-            let told = Told::Bandwidth;
-            all.push(figure(section, name, base, Of::Ours { args, told, crc }));
+            let metric = Metric::Bandwidth;
+            all.push(figure(section, name, base, Of::Ours { args, metric, crc }));
         }
     }
     // These messages are sent without a copy, which shows the cost of the copy.
@@ -297,7 +297,13 @@ fn bandwidth(all: &mut Vec<Figure>) {
         ),
     ];
     for (name, base, args) in in_place {
-        all.push(ours(Section::Bandwidth, name, base, args, Told::Bandwidth));
+        all.push(ours(
+            Section::Bandwidth,
+            name,
+            base,
+            args,
+            Metric::Bandwidth,
+        ));
     }
     all.push(figure(
         Section::Bandwidth,
@@ -305,7 +311,7 @@ fn bandwidth(all: &mut Vec<Figure>) {
         BEST,
         Of::UnderBbr {
             args: &["write_bw", "-s1M", "-t16", "--warm-up=50"],
-            told: Told::Bandwidth,
+            metric: Metric::Bandwidth,
         },
     ));
     let sleeping: [(&'static str, Option<Base>, Args); 6] = [
@@ -351,7 +357,7 @@ fn bandwidth(all: &mut Vec<Figure>) {
         ),
     ];
     for (name, base, args) in sleeping {
-        all.push(ours(Section::Sleeping, name, base, args, Told::Bandwidth));
+        all.push(ours(Section::Sleeping, name, base, args, Metric::Bandwidth));
     }
     // In these figures only the target sleeps, and the client polls.
     let target: [(&'static str, Args); 4] = [
@@ -380,7 +386,7 @@ fn bandwidth(all: &mut Vec<Figure>) {
     ];
     for (name, args) in target {
         let base = if name.starts_with("64") { WRITES } else { BEST };
-        all.push(ours(Section::Sleeping, name, base, args, Told::Bandwidth));
+        all.push(ours(Section::Sleeping, name, base, args, Metric::Bandwidth));
     }
 }
 
@@ -399,7 +405,7 @@ fn latency(all: &mut Vec<Figure>) {
             MEMORY_ALONE,
             Some(Base::Of(RAW_SPIN_FREE)),
             &["write_lat", "-s8", "--wait", "memory"],
-            Told::Latency,
+            Metric::Latency,
         )
         .free(),
     );
@@ -448,7 +454,7 @@ fn latency(all: &mut Vec<Figure>) {
         ),
     ];
     for (name, base, args) in tests {
-        all.push(ours(Section::Latency, name, base, args, Told::Latency));
+        all.push(ours(Section::Latency, name, base, args, Metric::Latency));
     }
     all.push(figure(
         Section::Latency,
@@ -456,7 +462,7 @@ fn latency(all: &mut Vec<Figure>) {
         SPIN,
         Of::UnderBbr {
             args: &["send_lat", "-s8"],
-            told: Told::Latency,
+            metric: Metric::Latency,
         },
     ));
 }
@@ -493,7 +499,7 @@ fn rate(all: &mut Vec<Figure>) {
         ),
     ];
     for (name, base, args) in tests {
-        all.push(ours(Section::Rate, name, base, args, Told::Rate));
+        all.push(ours(Section::Rate, name, base, args, Metric::Rate));
     }
 }
 
@@ -512,10 +518,10 @@ fn ours(
     name: &'static str,
     base: Option<Base>,
     args: Args,
-    told: Told,
+    metric: Metric,
 ) -> Figure {
     let crc = true;
-    figure(section, name, base, Of::Ours { args, told, crc })
+    figure(section, name, base, Of::Ours { args, metric, crc })
 }
 
 #[cfg(test)]

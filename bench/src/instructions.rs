@@ -153,11 +153,11 @@ fn run(options: &Options) -> io::Result<()> {
                 count_one(&options.traffic, function, (what, size, list, count))
             })?;
         }
-        println!("{}", told(&row));
+        println!("{}", format_row(&row));
         rows.push(row);
     }
     for slope in slopes(&rows) {
-        println!("{}", told_of_byte(&slope));
+        println!("{}", format_slope(&slope));
     }
     if options.record {
         return std::fs::write(&options.file, record(&compiler, &rows));
@@ -241,7 +241,7 @@ fn collected(said: &str) -> Option<f64> {
     })
 }
 
-fn told(row: &Row) -> String {
+fn format_row(row: &Row) -> String {
     let [requester, target] = row.counts;
     format!(
         "{:8} {:>8} {:>5} {requester:>12.1} {target:>12.1}",
@@ -251,7 +251,7 @@ fn told(row: &Row) -> String {
 
 /// Formats the instructions per byte. The line has its own name and no size, so that it is not
 /// parsed as a row.
-fn told_of_byte(slope: &Slope) -> String {
+fn format_slope(slope: &Slope) -> String {
     let [requester, target] = slope.counts;
     let name = format!("{}{OF_BYTE}", slope.what);
     format!("{name:23} {requester:>12.4} {target:>12.4}")
@@ -267,7 +267,7 @@ fn record(compiler: &str, rows: &[Row]) -> String {
     let mut text = format!("{HEAD}# compiler: {compiler}\n");
     let _ = writeln!(text, "# what     bytes  list    requester       target");
     for row in rows {
-        let _ = writeln!(text, "{}", told(row));
+        let _ = writeln!(text, "{}", format_row(row));
     }
     let [small, large] = SLOPE;
     let _ = writeln!(
@@ -275,7 +275,7 @@ fn record(compiler: &str, rows: &[Row]) -> String {
         "# one byte: what a message of {large} takes more than one of {small}, by the difference"
     );
     for slope in slopes(rows) {
-        let _ = writeln!(text, "{}", told_of_byte(&slope));
+        let _ = writeln!(text, "{}", format_slope(&slope));
     }
     text
 }

@@ -51,7 +51,7 @@ impl Uwarp {
 
 /// Figure that is taken from the results of `uwarp perf`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
+pub(crate) enum Metric {
     /// Payload bytes per second.
     Bandwidth,
     /// Messages per second.
@@ -109,7 +109,12 @@ impl Server {
     }
 
     /// Runs one test of a client. `test` is its name and its options.
-    pub(crate) fn measure(&self, test: &[&str], told: Told, time: Duration) -> io::Result<Sample> {
+    pub(crate) fn measure(
+        &self,
+        test: &[&str],
+        metric: Metric,
+        time: Duration,
+    ) -> io::Result<Sample> {
         let [name, options @ ..] = test else {
             return Err(io::Error::other("a test without a name"));
         };
@@ -120,19 +125,19 @@ impl Server {
             .args(["-D", &time.as_secs_f64().to_string()])
             .args(options);
         let said = process::output(&mut command, time + Duration::from_secs(60))?;
-        sample(&serde_json::from_str(&said)?, told)
+        sample(&serde_json::from_str(&said)?, metric)
             .ok_or_else(|| io::Error::other(format!("uwarp perf says {said}")))
     }
 }
 
 /// Parses the JSON results of a run.
-fn sample(results: &Value, told: Told) -> Option<Sample> {
+fn sample(results: &Value, metric: Metric) -> Option<Sample> {
     let row = &results["rows"][0];
     let figures = &row["figures"];
-    let value = match told {
-        Told::Bandwidth => figures["bandwidth"]["average"].as_f64()?,
-        Told::Rate => figures["bandwidth"]["rate"].as_f64()?,
-        Told::Latency => figures["latency"]["p50"].as_f64()? / 1e6,
+    let value = match metric {
+        Metric::Bandwidth => figures["bandwidth"]["average"].as_f64()?,
+        Metric::Rate => figures["bandwidth"]["rate"].as_f64()?,
+        Metric::Latency => figures["latency"]["p50"].as_f64()? / 1e6,
     };
     let plan = &results["plan"];
     let gigabytes =
@@ -165,12 +170,12 @@ mod tests {
                 "figures": { "bandwidth": { "average": 4e9, "peak": 5e9, "rate": 4000.0 } },
             }],
         });
-        let bandwidth = sample(&results, Told::Bandwidth).unwrap();
+        let bandwidth = sample(&results, Metric::Bandwidth).unwrap();
         assert!((bandwidth.value - 4e9).abs() < 1.0);
         // The client takes 0.5 s for 1 GB, and the server 0.4 s for 2 GB.
         assert!((bandwidth.cpu.unwrap() - 0.7).abs() < 1e-9);
-        assert!((sample(&results, Told::Rate).unwrap().value - 4e3).abs() < 1e-9);
-        assert!(sample(&results, Told::Latency).is_none());
+        assert!((sample(&results, Metric::Rate).unwrap().value - 4e3).abs() < 1e-9);
+        assert!(sample(&results, Metric::Latency).is_none());
     }
 
     #[test]
@@ -182,7 +187,7 @@ mod tests {
                 "figures": { "latency": { "p50": 3.5 } },
             }],
         });
-        let latency = sample(&results, Told::Latency).unwrap();
+        let latency = sample(&results, Metric::Latency).unwrap();
         assert!((latency.value - 3.5e-6).abs() < 1e-12);
     }
 }

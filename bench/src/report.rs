@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::figures::{Figure, RAW_64K, Section};
-use crate::ours::Told;
+use crate::ours::Metric;
 use crate::peers::Test;
 use crate::rounds::{Measured, cpu, values};
 use crate::sample::Sample;
@@ -208,8 +208,8 @@ fn line(
 pub(crate) fn peers(swept: &Swept) -> String {
     let mut text = String::new();
     for pair in PAIRS {
-        let unit = match pair.told {
-            Told::Latency => "us, one way, the median of a run",
+        let unit = match pair.metric {
+            Metric::Latency => "us, one way, the median of a run",
             _ => "GB/s",
         };
         let _ = writeln!(text, "### {} ({unit})\n", pair.name);
@@ -225,8 +225,8 @@ pub(crate) fn peers(swept: &Swept) -> String {
             .iter()
             .filter(|cell| cell.pair.name == pair.name)
         {
-            let scale = match pair.told {
-                Told::Latency => 1e-6,
+            let scale = match pair.metric {
+                Metric::Latency => 1e-6,
                 _ => 1e9,
             };
             let median = |samples: &[Sample]| {
@@ -303,7 +303,7 @@ mod tests {
                 Cell {
                     pair,
                     size: *size,
-                    ours: vec![Sample::of(if pair.told == Told::Latency {
+                    ours: vec![Sample::of(if pair.metric == Metric::Latency {
                         1.0 / ours
                     } else {
                         ours

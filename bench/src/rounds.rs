@@ -101,19 +101,19 @@ impl Servers {
             }
             Of::Ours {
                 args,
-                told,
+                metric,
                 crc: with_crc,
             } => {
                 let server = if *with_crc { crc } else { &self.no_crc };
-                server.measure(args, *told, time)
+                server.measure(args, *metric, time)
             }
-            Of::UnderBbr { args, told } => {
+            Of::UnderBbr { args, metric } => {
                 let _system = namespace::Control::set(namespace::BBR)?;
                 let uwarp = ours::Uwarp {
                     congestion: None,
                     ..options.ours()
                 };
-                ours::Server::start(&uwarp, true)?.measure(args, *told, time)
+                ours::Server::start(&uwarp, true)?.measure(args, *metric, time)
             }
         }
     }

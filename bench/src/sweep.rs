@@ -4,7 +4,7 @@ use std::io;
 
 use crate::Options;
 use crate::distance::Processors;
-use crate::ours::{self, Told};
+use crate::ours::{self, Metric};
 use crate::peers::{Peers, Test};
 use crate::progress;
 use crate::sample::Sample;
@@ -18,7 +18,7 @@ pub(crate) const SIZES: [usize; 6] = [8, 64, 512, 4 << 10, 64 << 10, 1 << 20];
 pub(crate) struct Pair {
     pub(crate) name: &'static str,
     pub(crate) test: &'static [&'static str],
-    pub(crate) told: Told,
+    pub(crate) metric: Metric,
     pub(crate) peers: &'static [Test],
     pub(crate) sizes: &'static [usize],
     /// False to measure uwarp without CRC. Other programs have no CRC, but the targets require
@@ -34,31 +34,31 @@ pub(crate) const PAIRS: [Pair; 9] = [
     pair(
         "Write",
         &["write_bw"],
-        Told::Bandwidth,
+        Metric::Bandwidth,
         &[Test::UcxPut, Test::UcxPutTuned],
     ),
     pair(
         "Read",
         &["read_bw"],
-        Told::Bandwidth,
+        Metric::Bandwidth,
         &[Test::UcxGet, Test::UcxGetTuned],
     ),
     pair(
         "Send",
         &["send_bw"],
-        Told::Bandwidth,
+        Metric::Bandwidth,
         &[Test::UcxTag, Test::UcxTagTuned, Test::QperfBandwidth],
     ),
     pair(
         "Send latency, polling",
         &["send_lat"],
-        Told::Latency,
+        Metric::Latency,
         &[Test::UcxTagLatency, Test::Pingpong],
     ),
     pair(
         "Send latency, waiting",
         &["send_lat", "-e"],
-        Told::Latency,
+        Metric::Latency,
         &[Test::QperfLatency],
     ),
     Pair {
@@ -66,26 +66,26 @@ pub(crate) const PAIRS: [Pair; 9] = [
         ..pair(
             "Write latency, polling",
             &["write_lat"],
-            Told::Latency,
+            Metric::Latency,
             &[Test::UcxTagLatency, Test::Pingpong],
         )
     },
     without_crc(
         "Read, CRC off",
         &["read_bw"],
-        Told::Bandwidth,
+        Metric::Bandwidth,
         &[Test::UcxGetTuned],
     ),
     without_crc(
         "Send, CRC off",
         &["send_bw"],
-        Told::Bandwidth,
+        Metric::Bandwidth,
         &[Test::UcxTagTuned],
     ),
     without_crc(
         "Send latency, polling, CRC off",
         &["send_lat"],
-        Told::Latency,
+        Metric::Latency,
         &[Test::UcxTagLatency, Test::Pingpong],
     ),
 ];
@@ -93,13 +93,13 @@ pub(crate) const PAIRS: [Pair; 9] = [
 const fn pair(
     name: &'static str,
     test: &'static [&'static str],
-    told: Told,
+    metric: Metric,
     peers: &'static [Test],
 ) -> Pair {
     Pair {
         name,
         test,
-        told,
+        metric,
         peers,
         sizes: &SIZES,
         crc: true,
@@ -109,13 +109,13 @@ const fn pair(
 const fn without_crc(
     name: &'static str,
     test: &'static [&'static str],
-    told: Told,
+    metric: Metric,
     peers: &'static [Test],
 ) -> Pair {
     Pair {
         sizes: &LARGE,
         crc: false,
-        ..pair(name, test, told, peers)
+        ..pair(name, test, metric, peers)
     }
 }
 
@@ -132,8 +132,8 @@ impl Cell {
     /// latencies.
     pub(crate) fn ahead(&self, test: Test) -> Option<Spread> {
         let (_, theirs) = self.theirs.iter().find(|(of, _)| *of == test)?;
-        let ratios = match self.pair.told {
-            Told::Latency => Ratios::of(theirs, &self.ours),
+        let ratios = match self.pair.metric {
+            Metric::Latency => Ratios::of(theirs, &self.ours),
             _ => Ratios::of(&self.ours, theirs),
         };
         ratios.spread()
@@ -208,11 +208,11 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> io::Result<Swep
             let size = format!("-s{}", cell.size);
             let mut test = cell.pair.test.to_vec();
             test.push(&size);
-            if cell.pair.told != Told::Latency {
+            if cell.pair.metric != Metric::Latency {
                 test.extend(options_of(cell.size));
             }
             let server = if cell.pair.crc { &with_crc } else { &without };
-            let ours = processors.sample(|| server.measure(&test, cell.pair.told, time / 2));
+            let ours = processors.sample(|| server.measure(&test, cell.pair.metric, time / 2));
             cell.ours.push(ours.unwrap_or_else(|error| {
                 progress::tell(format_args!(
                     "{} of {} B: {error}",

@@ -22,7 +22,7 @@ pub(crate) static SRQS: Registry<ibv_srq, SrqInner> = Registry::new();
 /// Locked for writing while a queue pair is destroyed, and for reading while an event is taken and
 /// its object is looked up. So either the queue pair of the event still exists, or the event is
 /// dropped.
-pub(crate) static ENDING: RwLock<()> = RwLock::new(());
+pub(crate) static DESTROYING: RwLock<()> = RwLock::new(());
 
 /// Pointers to all existing objects of one kind, by number.
 pub(crate) struct Registry<C, T>(RwLock<BTreeMap<u32, Pointer<C, T>>>);

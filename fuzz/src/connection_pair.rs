@@ -35,9 +35,9 @@ const BOUND: Duration = Duration::from_secs(300);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     /// All work requests complete and the connection stays in RTS.
-    Stands,
+    Completes,
     /// Either all work requests complete, or the connection ends.
-    Doubtful,
+    MayEnd,
     /// The connection ends, and both ends detect it.
     Ends,
 }
@@ -71,7 +71,7 @@ pub fn run(data: &[u8]) {
             }
             (_, 2) if flags(0) => {
                 if pair.line.damage(side(from), input.u16().into(), input.u8()) {
-                    pair.at_least(Fate::Doubtful);
+                    pair.at_least(Fate::MayEnd);
                 }
             }
             (_, 2 | 3) => pair.ends[from].receive(),
@@ -114,7 +114,7 @@ impl Pair {
             ends,
             begun: clock.now(),
             clock,
-            fate: Fate::Stands,
+            fate: Fate::Completes,
         }
     }
 
@@ -152,7 +152,7 @@ impl Pair {
                 self.clock
                     .advance(Duration::from_millis(u64::from(input.u8()) * 250));
                 if self.clock.now() - self.begun >= PATIENCE {
-                    self.at_least(Fate::Doubtful);
+                    self.at_least(Fate::MayEnd);
                 }
                 return;
             }
@@ -163,7 +163,7 @@ impl Pair {
     /// Runs both devices at the current time and checks their completions. Returns the time of
     /// their next timer.
     fn look(&mut self) -> Option<Instant> {
-        let failing = self.fate > Fate::Stands;
+        let failing = self.fate > Fate::Completes;
         let due = self.ends.each_mut().map(|end| end.look(failing));
         due.into_iter().flatten().min()
     }
@@ -183,16 +183,16 @@ impl Pair {
                 continue;
             }
             match due.filter(|due| *due <= until) {
-                Some(due) if self.fate > Fate::Stands => self.clock.set(due),
+                Some(due) if self.fate > Fate::Completes => self.clock.set(due),
                 _ => break,
             }
         }
         let ended = self.ends.each_ref().map(End::has_ended);
         match (self.fate, ended) {
-            (Fate::Doubtful | Fate::Ends, [true, true]) => {
+            (Fate::MayEnd | Fate::Ends, [true, true]) => {
                 self.ends.iter().for_each(|end| end.memory(true));
             }
-            (Fate::Stands | Fate::Doubtful, [false, false]) => {
+            (Fate::Completes | Fate::MayEnd, [false, false]) => {
                 for end in &self.ends {
                     assert_eq!(end.qp.state(), QpState::Rts);
                     assert!(end.is_done(), "not completed");

@@ -84,7 +84,7 @@ fn read_under_way(data: &[u8]) {
     };
     assert_eq!(request.emit(), data[4..32]);
     let error = StreamError::LocalCatastrophic;
-    let told = Terminate::for_read_under_way(&error, &request, sent);
+    let told = Terminate::for_partial_read(&error, &request, sent);
     let left = told.rdma_header().expect("it has the Read Request Header");
     assert_eq!(left.len, request.len.saturating_sub(sent));
     assert_eq!(left.sink_to.0, request.sink_to.0.wrapping_add(sent.into()));
@@ -96,7 +96,7 @@ fn read_under_way(data: &[u8]) {
         (left.sink_stag, left.source_stag),
         (request.sink_stag, request.source_stag)
     );
-    let ended = Terminate::for_read_under_way(&StreamError::Ended, &request, sent);
+    let ended = Terminate::for_partial_read(&StreamError::Ended, &request, sent);
     assert_eq!(
         ended, told,
         "an error without a code is reported as a local one"

@@ -32,7 +32,7 @@ struct Lane {
     done: u64,
     received: u64,
     /// Number of consumed receives that must be posted again.
-    owed: u32,
+    receives_to_repost: u32,
     /// True after the closing Read has completed.
     closed: bool,
 }
@@ -316,9 +316,9 @@ impl<'a> Load<'a> {
             self.handle(completion)?;
         }
         for lane in 0..self.lanes.len() {
-            let owed = std::mem::take(&mut self.lanes[lane].owed);
-            if owed > 0 {
-                self.traffic.post_receives(lane, owed)?;
+            let receives_to_repost = std::mem::take(&mut self.lanes[lane].receives_to_repost);
+            if receives_to_repost > 0 {
+                self.traffic.post_receives(lane, receives_to_repost)?;
             }
         }
         Ok(taken)
@@ -333,7 +333,7 @@ impl<'a> Load<'a> {
         let state = &mut self.lanes[lane];
         if completion.opcode.is_recv() {
             state.received += 1;
-            state.owed += 1;
+            state.receives_to_repost += 1;
         } else if count == CLOSING {
             state.closed = true;
         } else {

@@ -214,7 +214,7 @@ impl OutMessage {
     /// Returns the request that a Read Response answers, and the number of payload bytes before the
     /// last returned segment. `None` for other messages. The number is the progress of the Read if
     /// that segment cannot be sent because its source was lost; see
-    /// [`Terminate::for_read_under_way`](crate::Terminate::for_read_under_way).
+    /// [`Terminate::for_partial_read`](crate::Terminate::for_partial_read).
     #[must_use]
     pub const fn read_response_progress(&self) -> Option<(ReadRequestHeader, u32)> {
         match self.kind {

@@ -119,7 +119,7 @@ impl Terminate {
     ///
     /// [`StreamError::Ended`], which has no code, is reported as a local catastrophic error.
     #[must_use]
-    pub fn for_read_under_way(error: &StreamError, request: &ReadRequestHeader, sent: u32) -> Self {
+    pub fn for_partial_read(error: &StreamError, request: &ReadRequestHeader, sent: u32) -> Self {
         let code = error
             .terminate_code()
             .unwrap_or(TerminateCode::new(0, 0, 0));

@@ -122,7 +122,7 @@ pub(crate) fn seen(random: &mut Rng, bytes: &mut Vec<u8>) {
         0 => bytes.truncate(random.usize(header..bytes.len())),
         1 => {
             let wrong = random.usize(header..2 * bytes.len());
-            packet::say_length(bytes, wrong);
+            packet::set_length(bytes, wrong);
         }
         _ => {
             Damage::any(random, &mut bytes[header..]);

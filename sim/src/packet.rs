@@ -159,7 +159,7 @@ pub(crate) fn renumber(packet: &mut [u8], sequence: Option<u32>, acknowledged: O
 }
 
 /// Sets the length field of IP to `len`. Afterwards only the IPv4 header checksum is correct.
-pub(crate) fn say_length(packet: &mut [u8], len: usize) {
+pub(crate) fn set_length(packet: &mut [u8], len: usize) {
     let Some(ip) = ip_len(packet) else {
         return;
     };

@@ -18,7 +18,7 @@ pub(crate) struct Scenario {
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) connections: Vec<ConnectionPlan>,
     /// Incidents, sorted by time.
-    pub(crate) mishaps: Vec<(Duration, Mishap)>,
+    pub(crate) incidents: Vec<(Duration, Incident)>,
 }
 
 /// Configuration of a host.
@@ -80,7 +80,7 @@ pub(crate) struct ConnectionPlan {
 
 /// Incident at a planned time, in the network or at a host or a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mishap {
+pub(crate) enum Incident {
     /// The cable of the host is pulled out; `Up` plugs it in again.
     Down {
         host: usize,
@@ -161,17 +161,17 @@ impl Scenario {
             faults,
             hosts,
             connections,
-            mishaps: Vec::new(),
+            incidents: Vec::new(),
         };
         scenario.add_mishaps(random);
         if harmless {
-            let lives = |mishap: &Mishap| {
+            let lives = |incident: &Incident| {
                 !matches!(
-                    mishap,
-                    Mishap::Death { .. } | Mishap::InvalidOperation { .. }
+                    incident,
+                    Incident::Death { .. } | Incident::InvalidOperation { .. }
                 )
             };
-            scenario.mishaps.retain(|(_, mishap)| lives(mishap));
+            scenario.incidents.retain(|(_, incident)| lives(incident));
             scenario
                 .hosts
                 .iter_mut()
@@ -183,11 +183,11 @@ impl Scenario {
     /// Returns true if nothing is lost or late, and no host makes another one wait.
     pub(crate) fn is_quiet(&self) -> bool {
         let invalid_operation =
-            |(_, what): &(_, Mishap)| matches!(what, Mishap::InvalidOperation { .. });
+            |(_, what): &(_, Incident)| matches!(what, Incident::InvalidOperation { .. });
         let holds = |plan: &HostPlan| plan.hold || plan.overflow;
         !self.faults.is_lossy()
             && !self.faults.changes_bytes()
-            && self.mishaps.iter().all(invalid_operation)
+            && self.incidents.iter().all(invalid_operation)
             && !self.hosts.iter().any(holds)
     }
 
@@ -200,7 +200,7 @@ impl Scenario {
             faults,
             hosts,
             connections,
-            mishaps,
+            incidents,
         } = self;
         let ip = if *ipv6 { "IPv6" } else { "IPv4" };
         let harmless = if *harmless { ", harmless" } else { "" };
@@ -210,7 +210,7 @@ impl Scenario {
         lines.extend(hosts.enumerate().map(number));
         let connections = connections.iter().map(|plan| format!("{plan:?}"));
         lines.extend(connections.enumerate().map(number));
-        lines.extend((mishaps.iter()).map(|(at, what)| format!("at {at:?}: {what:?}")));
+        lines.extend((incidents.iter()).map(|(at, what)| format!("at {at:?}: {what:?}")));
         lines.join("\n    ")
     }
 
@@ -223,17 +223,17 @@ impl Scenario {
         for _ in 0..random.u8(0..3) {
             let host = random.usize(0..self.hosts.len());
             let (begin, long) = (at(random), Duration::from_millis(1 << random.u32(0..13)));
-            self.mishaps.push((begin, Mishap::Down { host }));
-            self.mishaps.push((begin + long, Mishap::Up { host }));
+            self.incidents.push((begin, Incident::Down { host }));
+            self.incidents.push((begin + long, Incident::Up { host }));
         }
         if random.u8(0..4) == 0 {
             let mtu = *pick(random, &[576, 1000, 1400]);
             let mtu = least_mtu(self.ipv6).max(mtu);
-            self.mishaps.push((at(random), Mishap::Mtu(mtu)));
+            self.incidents.push((at(random), Incident::Mtu(mtu)));
         }
         if random.u8(0..12) == 0 {
             let host = random.usize(0..self.hosts.len());
-            self.mishaps.push((at(random), Mishap::Death { host }));
+            self.incidents.push((at(random), Incident::Death { host }));
         }
         if random.u8(0..2) == 0 {
             for _ in 0..random.u8(1..4) {
@@ -244,15 +244,15 @@ impl Scenario {
                     *pick(random, &INVALID_OPERATIONS)
                 };
                 let end = random.usize(0..2);
-                let invalid_operation = Mishap::InvalidOperation {
+                let invalid_operation = Incident::InvalidOperation {
                     connection,
                     end,
                     what,
                 };
-                self.mishaps.push((at(random), invalid_operation));
+                self.incidents.push((at(random), invalid_operation));
             }
         }
-        self.mishaps.sort_by_key(|(at, _)| *at);
+        self.incidents.sort_by_key(|(at, _)| *at);
     }
 }
 

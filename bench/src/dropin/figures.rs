@@ -2,7 +2,7 @@
 
 use super::mpi::{Fabric, Work};
 use super::perftest::Tool;
-use crate::ours::Told;
+use crate::ours::Metric;
 use crate::raw::{self, Kind};
 use crate::targets::Bound;
 
@@ -36,7 +36,7 @@ pub(super) enum Of {
     /// Raw TCP that spins, with this work on messages of this size. Its value is bytes per second.
     Working(raw::Work, usize),
     /// `uwarp perf` with these arguments.
-    Perf(&'static [&'static str], Told),
+    Perf(&'static [&'static str], Metric),
     /// A client and a server of perftest. Its value is bytes per second, or the median latency in
     /// seconds as perftest defines it.
     Pair {
@@ -69,7 +69,7 @@ impl Figure {
         let is_bandwidth = match self.of {
             Of::Raw { .. } | Of::Crowd(_) => false,
             Of::Working(..) => true,
-            Of::Perf(_, told) => told == Told::Bandwidth,
+            Of::Perf(_, metric) => metric == Metric::Bandwidth,
             Of::Pair { tool, .. } => tool.is_bandwidth(),
             Of::Mpi { work, .. } => matches!(work, Work::Put(_)),
         };
@@ -132,19 +132,19 @@ const RAW_FREE: &str = "raw ping-pong, both spin, not pinned";
 const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
     (
         "`uwarp perf write_bw`, 64 KiB",
-        Of::Perf(&["write_bw", "-s64K", "-t128"], Told::Bandwidth),
+        Of::Perf(&["write_bw", "-s64K", "-t128"], Metric::Bandwidth),
         "`ib_write_bw`, 64 KiB",
         pair(Tool::WriteBw, 64 << 10),
     ),
     (
         "`uwarp perf read_bw`, 64 KiB",
-        Of::Perf(&["read_bw", "-s64K", "-t128", "-o128"], Told::Bandwidth),
+        Of::Perf(&["read_bw", "-s64K", "-t128", "-o128"], Metric::Bandwidth),
         "`ib_read_bw`, 64 KiB",
         pair(Tool::ReadBw, 64 << 10),
     ),
     (
         "`uwarp perf send_bw`, 64 KiB",
-        Of::Perf(&["send_bw", "-s64K", "-t128", "-r512"], Told::Bandwidth),
+        Of::Perf(&["send_bw", "-s64K", "-t128", "-r512"], Metric::Bandwidth),
         "`ib_send_bw`, 64 KiB",
         pair(Tool::SendBw, 64 << 10),
     ),
@@ -152,7 +152,7 @@ const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
         "`uwarp perf write_bw`, 1 MiB",
         Of::Perf(
             &["write_bw", "-s1M", "-t128", "--warm-up=50"],
-            Told::Bandwidth,
+            Metric::Bandwidth,
         ),
         "`ib_write_bw`, 1 MiB",
         pair(Tool::WriteBw, 1 << 20),
@@ -161,7 +161,7 @@ const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
         "`uwarp perf read_bw`, 1 MiB",
         Of::Perf(
             &["read_bw", "-s1M", "-t128", "-o128", "--warm-up=50"],
-            Told::Bandwidth,
+            Metric::Bandwidth,
         ),
         "`ib_read_bw`, 1 MiB",
         pair(Tool::ReadBw, 1 << 20),
@@ -170,7 +170,7 @@ const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
         "`uwarp perf send_bw`, 1 MiB",
         Of::Perf(
             &["send_bw", "-s1M", "-t128", "-r512", "--warm-up=50"],
-            Told::Bandwidth,
+            Metric::Bandwidth,
         ),
         "`ib_send_bw`, 1 MiB",
         pair(Tool::SendBw, 1 << 20),
@@ -181,13 +181,13 @@ const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
 const LATENCIES: [(&str, Of, &str, Of); 2] = [
     (
         "`uwarp perf send_lat`",
-        Of::Perf(&["send_lat", "-s8"], Told::Latency),
+        Of::Perf(&["send_lat", "-s8"], Metric::Latency),
         "`ib_send_lat`",
         pair(Tool::SendLat, 8),
     ),
     (
         "`uwarp perf read_lat` (both ways)",
-        Of::Perf(&["read_lat", "-s8"], Told::Latency),
+        Of::Perf(&["read_lat", "-s8"], Metric::Latency),
         "`ib_read_lat` (both ways)",
         pair(Tool::ReadLat, 8),
     ),

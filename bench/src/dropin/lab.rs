@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::figures::Of;
 use super::mpi::Mpi;
 use super::perftest::Perftest;
-use crate::ours::{self, Told, Uwarp};
+use crate::ours::{self, Metric, Uwarp};
 use crate::process::Pinning;
 use crate::raw::{self, Kind};
 use crate::sample::Sample;
@@ -50,8 +50,10 @@ impl Lab {
             Of::Working(work, size) => {
                 return self.raw.measure(Kind::working(*work, true), *size, time);
             }
-            Of::Perf(args, Told::Latency) => return self.perf.measure(args, Told::Latency, short),
-            Of::Perf(args, told) => return self.perf.measure(args, *told, time),
+            Of::Perf(args, Metric::Latency) => {
+                return self.perf.measure(args, Metric::Latency, short);
+            }
+            Of::Perf(args, metric) => return self.perf.measure(args, *metric, time),
             Of::Pair { tool, size, pinned } => {
                 let time = if tool.is_bandwidth() { time } else { short };
                 self.perftest.measure(*tool, *size, *pinned, time)?

@@ -42,7 +42,7 @@ struct Client {
 
 /// Runs a client process. It executes a command for each line of input.
 pub(super) fn client(shape: Shape, addr: SocketAddr, device: &Device) -> io::Result<()> {
-    obey(&mut Client::connect(device, addr, shape)?, None)
+    run_commands(&mut Client::connect(device, addr, shape)?, None)
 }
 
 /// Runs a process with both sides over an in-memory link.
@@ -68,11 +68,11 @@ pub(super) fn both(shape: Shape) -> io::Result<()> {
             eprintln!("uwarp-bench: {error}");
         }
     });
-    obey(&mut Client::connect(&ours, addr, shape)?, Some(spin))
+    run_commands(&mut Client::connect(&ours, addr, shape)?, Some(spin))
 }
 
 /// Executes a command for each line of input, and answers with a number.
-fn obey(client: &mut Client, spin: Option<Sender<()>>) -> io::Result<()> {
+fn run_commands(client: &mut Client, spin: Option<Sender<()>>) -> io::Result<()> {
     println!("ready");
     for line in io::stdin().lock().lines() {
         let line = line?;
@@ -170,20 +170,20 @@ impl Client {
         };
         self.exchange(0, END)?;
         // Only the first and the middle connection have exchanged messages.
-        for lane in [0, self.qps.len() / 2] {
-            self.free_places(lane)?;
+        for conn in [0, self.qps.len() / 2] {
+            self.free_places(conn)?;
         }
         Ok(value)
     }
 
     /// Frees the slots that unsignaled Sends hold, so that the next measurement has the whole send
     /// queue. To do so, polls the completion of a later request.
-    fn free_places(&self, lane: usize) -> io::Result<()> {
+    fn free_places(&self, conn: usize) -> io::Result<()> {
         let (addr, rkey) = self.advert.target;
-        let qp = &self.qps[lane];
+        let qp = &self.qps[conn];
         // If no slot is free, the last Send was signaled.
         if qp.send_room() > 0 {
-            self.post(lane, &[SendWr::write(0, &[], RemoteBuffer::at(addr, rkey))])?;
+            self.post(conn, &[SendWr::write(0, &[], RemoteBuffer::at(addr, rkey))])?;
         }
         while qp.send_room() < self.places {
             if let Some(completion) = self.cq.poll_one() {
@@ -200,8 +200,8 @@ impl Client {
         (self.random >> 16) as usize % most
     }
 
-    fn post(&self, lane: usize, wrs: &[SendWr<'_>]) -> io::Result<()> {
-        self.qps[lane].post_send_list(wrs).map_err(io::Error::other)
+    fn post(&self, conn: usize, wrs: &[SendWr<'_>]) -> io::Result<()> {
+        self.qps[conn].post_send_list(wrs).map_err(io::Error::other)
     }
 
     /// Polls until `count` requests have completed.
@@ -218,9 +218,9 @@ impl Client {
     }
 
     /// Sends one message and waits for the response.
-    fn exchange(&self, lane: usize, len: u32) -> io::Result<()> {
+    fn exchange(&self, conn: usize, len: u32) -> io::Result<()> {
         let sges = [self.region.sge(0, len)];
-        let qp = &self.qps[lane];
+        let qp = &self.qps[conn];
         let send = signaled_when_full(qp, SendWr::send(0, &sges));
         qp.post_send(&send).map_err(io::Error::other)?;
         loop {
@@ -239,8 +239,8 @@ impl Client {
 
     /// Measures half a round trip on one connection in microseconds, as the median of batches.
     fn ping_pong(&self, len: u32, time: Duration) -> io::Result<f64> {
-        let lane = self.qps.len() / 2;
-        self.times(time, 2.0, |client| client.exchange(lane, len))
+        let conn = self.qps.len() / 2;
+        self.times(time, 2.0, |client| client.exchange(conn, len))
     }
 
     /// Measures `act` in microseconds, divided by `parts`, as the median of batches.
@@ -266,18 +266,18 @@ impl Client {
 
     /// Waits until all Writes have arrived. To do so, posts a Read on each connection. The response
     /// to a Read is sent after the Writes have arrived.
-    fn arrived(&self, lanes: usize) -> io::Result<()> {
+    fn arrived(&self, conns: usize) -> io::Result<()> {
         let (addr, rkey) = self.advert.target;
-        for lane in 0..lanes {
-            self.post(lane, &[SendWr::read(0, &[], RemoteBuffer::at(addr, rkey))])?;
+        for conn in 0..conns {
+            self.post(conn, &[SendWr::read(0, &[], RemoteBuffer::at(addr, rkey))])?;
         }
-        self.completions(lanes)
+        self.completions(conns)
     }
 
     /// Measures 64 KiB Writes on one connection, 16 outstanding, in GB/s.
     fn bandwidth(&self, time: Duration) -> io::Result<f64> {
         const SIZE: u32 = 65536;
-        let lane = self.qps.len() / 2;
+        let conn = self.qps.len() / 2;
         let (addr, rkey) = self.advert.target;
         let sges = [self.region.sge(0, SIZE)];
         let write = [SendWr::write(0, &sges, RemoteBuffer::at(addr, rkey))];
@@ -286,7 +286,7 @@ impl Client {
         let began = Instant::now();
         while began.elapsed() < time {
             while posted - done < DEPTH.into() {
-                self.post(lane, &write)?;
+                self.post(conn, &write)?;
                 posted += 1;
             }
             let taken = self.cq.poll(&mut batch);
@@ -294,7 +294,7 @@ impl Client {
             done += taken as u64;
         }
         self.completions((posted - done) as usize)?;
-        self.post(lane, &[SendWr::read(0, &[], RemoteBuffer::at(addr, rkey))])?;
+        self.post(conn, &[SendWr::read(0, &[], RemoteBuffer::at(addr, rkey))])?;
         self.completions(1)?;
         Ok(posted as f64 * f64::from(SIZE) / began.elapsed().as_secs_f64() / 1e9)
     }
@@ -309,13 +309,13 @@ impl Client {
         let mut posted = 0_u64;
         let began = Instant::now();
         while began.elapsed() < time {
-            for lane in 0..active {
-                if free[lane] >= list {
-                    let to = addr + (lane * 64 % TARGET) as u64;
+            for conn in 0..active {
+                if free[conn] >= list {
+                    let to = addr + (conn * 64 % TARGET) as u64;
                     let writes =
                         [SendWr::write(0, &sges, RemoteBuffer::at(to, rkey)); DEPTH as usize];
-                    self.post(lane, &writes[..list])?;
-                    free[lane] -= list;
+                    self.post(conn, &writes[..list])?;
+                    free[conn] -= list;
                     posted += list as u64;
                 }
                 let taken = self.cq.poll(&mut batch);
@@ -334,10 +334,10 @@ impl Client {
     fn touch(&self) -> io::Result<f64> {
         let (addr, rkey) = self.advert.target;
         let sges = [self.region.sge(0, 65536)];
-        for lane in 0..self.qps.len() {
+        for conn in 0..self.qps.len() {
             let write = SendWr::write(0, &sges, RemoteBuffer::at(addr, rkey));
             let read = SendWr::read(0, &sges, RemoteBuffer::at(addr, rkey));
-            self.post(lane, &[write, read])?;
+            self.post(conn, &[write, read])?;
             self.completions(2)?;
         }
         Ok(0.0)
@@ -345,7 +345,7 @@ impl Client {
 
     /// Returns the address and STag of a random region of the server. With `whole`, the STag
     /// belongs to the region that contains all small regions.
-    fn somewhere(&mut self, whole: bool) -> (u64, u32) {
+    fn random_region(&mut self, whole: bool) -> (u64, u32) {
         let at = self.random_below(self.keys.len());
         let (addr, rkey) = self.advert.whole;
         (
@@ -356,7 +356,7 @@ impl Client {
 
     /// Measures Reads of 8 bytes from random regions, one at a time, in microseconds.
     fn region_latency(&mut self, time: Duration) -> io::Result<f64> {
-        let places: Vec<_> = (0..4096).map(|_| self.somewhere(false)).collect();
+        let places: Vec<_> = (0..4096).map(|_| self.random_region(false)).collect();
         let mut next = places.iter().cycle();
         let sges = [self.region.sge(0, 8)];
         self.times(time, 1.0, |client| {
@@ -371,7 +371,7 @@ impl Client {
     /// all small regions.
     fn region_rate(&mut self, time: Duration, whole: bool) -> io::Result<f64> {
         let sges = [self.region.sge(0, REGION as u32)];
-        let places: Vec<_> = (0..1 << 20).map(|_| self.somewhere(whole)).collect();
+        let places: Vec<_> = (0..1 << 20).map(|_| self.random_region(whole)).collect();
         let mut lists = places.as_chunks::<LIST>().0.iter().cycle();
         let (mut posted, mut done) = (0, 0);
         let mut batch = [Completion::default(); 64];

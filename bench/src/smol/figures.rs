@@ -1,7 +1,7 @@
 //! Figures of TCP in user space, and their targets.
 
 use super::child::{Congestion, Who, Wire};
-use crate::ours::Told;
+use crate::ours::Metric;
 use crate::raw::Kind;
 use crate::targets::Bound;
 
@@ -46,7 +46,7 @@ pub(super) enum Work {
     /// A bare smoltcp, with a stream or a ping-pong. The number is the size of writes or messages.
     Bare(Kind, usize),
     /// `uwarp perf` with these arguments.
-    Ours(&'static [&'static str], Told),
+    Ours(&'static [&'static str], Metric),
 }
 
 /// Method of a measurement.
@@ -271,19 +271,19 @@ fn device(all: &mut All, wire: Wire, section: Section) {
                 all.figure(section, &name, of)
             };
             let bare = of(Work::Bare(Kind::SpinningStream, CHUNK), "bare smoltcp");
-            let ours = of(Work::Ours(WRITES_64K, Told::Bandwidth), "64 KiB Write");
+            let ours = of(Work::Ours(WRITES_64K, Metric::Bandwidth), "64 KiB Write");
             if !offload {
                 all.goal(&ours, &bare, Bound::Reported);
                 plain.push(ours);
                 continue;
             }
-            let large = of(Work::Ours(WRITES_1M, Told::Bandwidth), "1 MiB Write");
+            let large = of(Work::Ours(WRITES_1M, Metric::Bandwidth), "1 MiB Write");
             let over = of(
-                Work::Ours(WRITES_64K_OVER_SEGMENTS, Told::Bandwidth),
+                Work::Ours(WRITES_64K_OVER_SEGMENTS, Metric::Bandwidth),
                 "64 KiB Write, FPDUs over segments",
             );
             let large_over = of(
-                Work::Ours(WRITES_1M_OVER_SEGMENTS, Told::Bandwidth),
+                Work::Ours(WRITES_1M_OVER_SEGMENTS, Metric::Bandwidth),
                 "1 MiB Write, FPDUs over segments",
             );
             let before = &plain[usize::from(direction == Direction::In)];
@@ -322,11 +322,11 @@ fn latency(all: &mut All) {
     };
     let bare = of(Work::Bare(Kind::Spin, 8), "bare smoltcp, TAP, 8 B");
     let write = of(
-        Work::Ours(&["write_lat", "-s8"], Told::Latency),
+        Work::Ours(&["write_lat", "-s8"], Metric::Latency),
         "8 B Write, TAP",
     );
     let send = of(
-        Work::Ours(&["send_lat", "-s8"], Told::Latency),
+        Work::Ours(&["send_lat", "-s8"], Metric::Latency),
         "8 B Send, TAP",
     );
     for ours in [write, send] {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::child::{CardOptions, MemoryOptions, Wire};
 use super::figures::{Direction, Of, Work};
 use super::sys;
-use crate::ours::{self, Told, Uwarp};
+use crate::ours::{self, Metric, Uwarp};
 use crate::process;
 use crate::raw::{self, Kind, Load};
 use crate::sample::Sample;
@@ -155,14 +155,14 @@ impl Lab {
                 }
                 match work {
                     Work::Bare(kind, size) => self.bare(wire, offload, direction, kind, size),
-                    Work::Ours(args, told) => {
+                    Work::Ours(args, metric) => {
                         // Latencies are measured anyway, because a small frame is the same with and
                         // without offloads.
-                        if offload && !self.has_offload && told != Told::Latency {
+                        if offload && !self.has_offload && metric != Metric::Latency {
                             return Err(io::Error::other(NO_OFFLOAD));
                         }
                         let server = self.ours(wire, offload, direction)?;
-                        server.measure(args, told, self.time)
+                        server.measure(args, metric, self.time)
                     }
                 }
             }

@@ -79,7 +79,7 @@ type Pair = (SocketAddr, SocketAddr);
 /// It follows at most 4096 connections. All of them together hold at most 64 MiB of bytes that wait
 /// for earlier bytes or for the rest of a frame. In each direction, a connection holds at most 2
 /// MiB and an FPDU. It also holds at most 1 MiB of packets that are not sorted yet.
-/// [`Totals::let_go`] counts the connections that are dropped because of these limits.
+/// [`Totals::dropped`] counts the connections that are dropped because of these limits.
 #[derive(Debug)]
 pub struct Decoder {
     connections: HashMap<Pair, Connection>,
@@ -135,7 +135,7 @@ impl Decoder {
         connection.segment(now, &segment, &mut self.totals.connections, &mut out);
         self.held = (self.held + connection.held()).saturating_sub(before);
         if self.connections.len() > MAX_CONNECTIONS || self.held > MAX_HELD {
-            self.let_go(&mut out);
+            self.drop_oldest(&mut out);
         }
         self.totals.count(&out);
         out
@@ -197,7 +197,7 @@ impl Decoder {
     }
 
     /// Drops at least half of the connections, beginning with the one whose last packet is oldest.
-    fn let_go(&mut self, out: &mut Vec<Frame>) {
+    fn drop_oldest(&mut self, out: &mut Vec<Frame>) {
         let mut pairs: Vec<(u64, Pair)> = self
             .connections
             .iter()
@@ -209,7 +209,7 @@ impl Decoder {
             if at >= half && self.held <= MAX_HELD / 2 {
                 break;
             }
-            self.totals.let_go += 1;
+            self.totals.dropped += 1;
             self.end(pair, out);
         }
     }

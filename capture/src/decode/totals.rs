@@ -24,7 +24,7 @@ pub struct Totals {
     pub others: u64,
     /// Number of connections that were dropped before their end, because there were too many
     /// connections or too many waiting bytes.
-    pub let_go: u64,
+    pub dropped: u64,
     /// Number of FPDUs.
     pub fpdus: u64,
     /// Number of bytes in ULPDUs.

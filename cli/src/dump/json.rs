@@ -65,7 +65,7 @@ pub(super) fn summary<'a>(
             ("ip_fragments", totals.fragments),
             ("mpa_connections", totals.connections),
             ("other_connections", totals.others),
-            ("let_go", totals.let_go),
+            ("let_go", totals.dropped),
             ("fpdus", totals.fpdus),
             ("bytes", totals.bytes),
             ("findings", totals.findings),

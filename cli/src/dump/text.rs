@@ -84,10 +84,10 @@ fn whole(totals: &Totals) -> Vec<String> {
             many(totals.fragments, "IP fragment")
         ));
     }
-    if totals.let_go > 0 {
+    if totals.dropped > 0 {
         lines.push(format!(
             "{} dropped before the end, because too many were open at once; later packets of one count as a new connection",
-            many(totals.let_go, "connection")
+            many(totals.dropped, "connection")
         ));
     }
     for (id, count) in &totals.by_id {

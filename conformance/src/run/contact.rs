@@ -103,7 +103,7 @@ impl Contact {
     /// restarts after each connection. After this time the target counts as dead. Without
     /// `patience`, a failure affects only this case.
     ///
-    /// For a listener that the agent created for one case, use [`make_alone`](Self::make_alone).
+    /// For a listener that the agent created for one case, use [`connect_once`](Self::connect_once).
     pub(super) fn make<T>(
         &self,
         network: &dyn Network,
@@ -153,7 +153,7 @@ impl Contact {
     }
 
     /// Establishes a connection, by one `attempt`, to a listener that was created for one case.
-    pub(super) fn make_alone<T>(
+    pub(super) fn connect_once<T>(
         &self,
         attempt: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, NoContact> {

@@ -117,7 +117,7 @@ impl Player<'_> {
         } = self.config;
         let attempt = || network.connect(to, mss, *timeout);
         if self.agent.is_some() {
-            return self.contact.make_alone(attempt);
+            return self.contact.connect_once(attempt);
         }
         self.contact
             .make(&**network, Duration::ZERO, Some(*timeout), attempt)
@@ -208,8 +208,9 @@ impl Player<'_> {
         if let Target::Command(command) = &self.config.target {
             // Commands that the case started earlier keep running, because later steps may use
             // their connections.
-            let shim = super::shim::Shim::start(command, listener.local_addr());
-            self.shims.push(shim.map_err(|error| {
+            let process =
+                super::target_process::TargetProcess::start(command, listener.local_addr());
+            self.target_processes.push(process.map_err(|error| {
                 self.contact.lose();
                 Stop::Infrastructure(format!("the command cannot be started: {error}"))
             })?);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::connection::Next;
 use super::outcome::{Ending, Who};
 use super::player::{Player, Step, Stop};
-use crate::script::{Data, Ends, Out, SINK_TO, To, Want};
+use crate::script::{Data, Ends, OutSegment, SINK_TO, To, Want};
 use crate::wire::segment::{Segment, opcode};
 use crate::wire::terminate::{D, R, Terminate, is_registered};
 use crate::words::many;
@@ -204,7 +204,7 @@ impl Player<'_> {
     pub(super) fn read_or_terminate(
         &mut self,
         (size, src_to): (u32, To),
-        meanwhile: &[Out],
+        meanwhile: &[OutSegment],
     ) -> Step {
         let expected = "the whole Read Response, or a Terminate that says how far it came";
         let src_to = self.to(src_to)?;

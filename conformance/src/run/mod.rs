@@ -15,9 +15,9 @@ mod outcome;
 mod own;
 mod player;
 mod resolve;
-mod shim;
 mod startup;
 mod suite;
+mod target_process;
 mod traffic;
 
 pub use config::{Config, Route, Target};

@@ -32,12 +32,21 @@ impl Player<'_> {
         } else {
             self.own_reply(setup)?
         };
-        let frame = setup.twist.of(fits);
+        let frame = setup.frame_changes.of(fits);
         let bytes = frame.bytes();
-        let only = setup.twist.only.unwrap_or(bytes.len()).min(bytes.len());
+        let only = setup
+            .frame_changes
+            .only
+            .unwrap_or(bytes.len())
+            .min(bytes.len());
         let text = frame.to_string();
         self.connection()?.ours = Some(frame);
-        let cuts = setup.twist.cuts.iter().copied().filter(|cut| *cut < only);
+        let cuts = setup
+            .frame_changes
+            .cuts
+            .iter()
+            .copied()
+            .filter(|cut| *cut < only);
         let mut from = 0;
         for to in cuts.chain([only]).collect::<Vec<_>>() {
             self.send_bytes(&bytes[from..to], &text)?;

@@ -10,7 +10,7 @@ use super::contact::Contact;
 use super::ends::Before;
 use super::log::Log;
 use super::outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
-use super::shim::Shim;
+use super::target_process::TargetProcess;
 use crate::agent::{Agent, AgentError, Registered};
 use crate::script::{Action, Case, Condition, Name, Role};
 use crate::transport::Listener;
@@ -63,7 +63,7 @@ pub(super) struct Player<'a> {
     /// Accepts connections from the target if there is no agent that makes the target connect.
     pub(super) listener: Option<&'a mut dyn Listener>,
     /// Commands that the case started as targets. Dropping them ends them.
-    pub(super) shims: Vec<Shim>,
+    pub(super) target_processes: Vec<TargetProcess>,
     pub(super) connections: Vec<Connection>,
     pub(super) current: usize,
     pub(super) regions: HashMap<Name, Registered>,
@@ -101,7 +101,7 @@ impl<'a> Player<'a> {
             agent,
             target_responds,
             listener,
-            shims: Vec::new(),
+            target_processes: Vec::new(),
             connections: Vec::new(),
             current: 0,
             regions: HashMap::new(),
@@ -131,7 +131,7 @@ impl<'a> Player<'a> {
         }
         let mut verdict = Verdict::Pass;
         for (index, action) in case.steps.iter().enumerate() {
-            self.hurry(action);
+            self.set_step_limit(action);
             let stopped = self.act(action).and_then(|()| self.breaches(action));
             if let Err(stop) = stopped {
                 verdict = self.verdict(index + 1, stop);
@@ -208,7 +208,7 @@ impl<'a> Player<'a> {
     }
 
     /// Sets the time limit of a step. Messages that keep arriving do not extend the limit.
-    fn hurry(&mut self, action: &Action) {
+    fn set_step_limit(&mut self, action: &Action) {
         let timeout = match action {
             Action::EndWithin(_, seconds) => Duration::from_secs(*seconds),
             _ => self.config.timeout,

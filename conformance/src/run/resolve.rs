@@ -2,7 +2,7 @@
 
 use super::connection::SentSegment;
 use super::player::{Player, Stop};
-use crate::script::{Addressing, Data, Msn, Out, Stag, To};
+use crate::script::{Addressing, Data, Msn, OutSegment, Stag, To};
 use crate::wire::pattern::pattern;
 use crate::wire::segment::opcode;
 
@@ -104,7 +104,7 @@ impl Player<'_> {
 
     /// Builds the ULPDU of a segment and records its headers. A last segment with [`Msn::Next`]
     /// advances the MSN of its queue.
-    pub(super) fn ulpdu(&mut self, segment: &Out) -> Result<Vec<u8>, Stop> {
+    pub(super) fn ulpdu(&mut self, segment: &OutSegment) -> Result<Vec<u8>, Stop> {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let ddp = bit(segment.t, 0x80)
             | bit(segment.last, 0x40)

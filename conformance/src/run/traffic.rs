@@ -6,7 +6,7 @@ use super::atomics::atomic_response;
 use super::connection::{Next, SeenRead};
 use super::outcome::{Ending, Who};
 use super::player::{Player, Step, Stop};
-use crate::script::{Data, Out, Rtr, SINK_STAG, Stag, To, Want, read_request};
+use crate::script::{Data, OutSegment, Rtr, SINK_STAG, Stag, To, Want, read_request};
 use crate::wire::segment::{Address, Segment, opcode};
 use crate::wire::terminate::Terminate;
 use crate::words::many;
@@ -30,7 +30,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    pub(super) fn send(&mut self, segments: &[Out]) -> Step {
+    pub(super) fn send(&mut self, segments: &[OutSegment]) -> Step {
         let mut bytes = Vec::new();
         let mut names = Vec::new();
         for segment in segments {
@@ -41,7 +41,7 @@ impl Player<'_> {
         self.send_bytes(&bytes, &names.join("; "))
     }
 
-    pub(super) fn send_in_pieces(&mut self, segments: &[Out], cuts: &[usize]) -> Step {
+    pub(super) fn send_in_pieces(&mut self, segments: &[OutSegment], cuts: &[usize]) -> Step {
         let mut bytes = Vec::new();
         let mut names = Vec::new();
         for segment in segments {
@@ -61,7 +61,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    pub(super) fn send_part(&mut self, segment: &Out, len: usize) -> Step {
+    pub(super) fn send_part(&mut self, segment: &OutSegment, len: usize) -> Step {
         let ulpdu = self.ulpdu(segment)?;
         let bytes = self.connection()?.tx.seal(&ulpdu, &segment.form);
         let len = len.min(bytes.len());

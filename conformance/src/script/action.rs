@@ -1,6 +1,6 @@
 //! Steps of a case.
 
-use super::segment::Out;
+use super::segment::OutSegment;
 use super::setup::{Post, Region, Rtr, Setup};
 use super::value::{Data, Name, To};
 use super::want::{Ends, Want};
@@ -115,15 +115,15 @@ pub(crate) enum Action {
     Disconnect,
 
     /// Sends one FPDU for each segment, all in one write.
-    Send(Vec<Out>),
+    Send(Vec<OutSegment>),
     /// Sends the FPDU of a segment in pieces. It is cut at these offsets, and each piece is a TCP
     /// segment of its own.
-    SendInPieces(Out, Vec<usize>),
+    SendInPieces(OutSegment, Vec<usize>),
     /// Sends the FPDUs of several segments in pieces. The sequence of FPDUs is cut at these
     /// offsets, and each piece is a TCP segment of its own.
-    SendAcross(Vec<Out>, Vec<usize>),
+    SendAcross(Vec<OutSegment>, Vec<usize>),
     /// Sends only this many bytes of the FPDU of a segment.
-    SendPart(Out, usize),
+    SendPart(OutSegment, usize),
     /// Sends a FIN.
     Fin,
     Reset,
@@ -166,7 +166,7 @@ pub(crate) enum Action {
     ReadOrTerminate {
         size: u32,
         src_to: To,
-        meanwhile: Vec<Out>,
+        meanwhile: Vec<OutSegment>,
     },
     /// Makes the case fail if the target breaks one of these rules for senders, before or after
     /// this step.

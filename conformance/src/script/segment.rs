@@ -25,7 +25,7 @@ pub(crate) enum Addressing {
 
 /// A DDP Segment to send in one FPDU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Out {
+pub(crate) struct OutSegment {
     /// Value of T on the wire. The layout of the header depends on `addressing`, not on this flag.
     pub(crate) t: bool,
     pub(crate) last: bool,
@@ -43,11 +43,11 @@ pub(crate) struct Out {
     pub(crate) form: FpduForm,
 }
 
-fn tagged(opcode: u8, stag: Stag, to: To, data: Data) -> Out {
+fn tagged(opcode: u8, stag: Stag, to: To, data: Data) -> OutSegment {
     out(opcode, true, Addressing::Tagged { stag, to }, data)
 }
 
-fn untagged(opcode: u8, qn: u32, data: Data) -> Out {
+fn untagged(opcode: u8, qn: u32, data: Data) -> OutSegment {
     let addressing = Addressing::Untagged {
         invalidate: Stag::Is(0),
         qn,
@@ -57,8 +57,8 @@ fn untagged(opcode: u8, qn: u32, data: Data) -> Out {
     out(opcode, false, addressing, data)
 }
 
-fn out(opcode: u8, t: bool, addressing: Addressing, data: Data) -> Out {
-    Out {
+fn out(opcode: u8, t: bool, addressing: Addressing, data: Data) -> OutSegment {
+    OutSegment {
         t,
         last: true,
         ddp_reserved: 0,
@@ -75,38 +75,38 @@ fn out(opcode: u8, t: bool, addressing: Addressing, data: Data) -> Out {
 }
 
 /// Builds an RDMA Write of one segment.
-pub(crate) fn write(stag: Stag, to: To, data: impl Into<Data>) -> Out {
+pub(crate) fn write(stag: Stag, to: To, data: impl Into<Data>) -> OutSegment {
     tagged(opcode::WRITE, stag, to, data.into())
 }
 
 /// Builds an RDMA Read Response of one segment.
-pub(crate) fn read_response(stag: Stag, to: To, data: impl Into<Data>) -> Out {
+pub(crate) fn read_response(stag: Stag, to: To, data: impl Into<Data>) -> OutSegment {
     tagged(opcode::READ_RESPONSE, stag, to, data.into())
 }
 
 /// Builds the correct Read Response, in one segment, to the target's Read Request with the number
 /// `read`, counted from 0.
-pub(crate) fn answer_read(read: usize, data: impl Into<Data>) -> Out {
+pub(crate) fn answer_read(read: usize, data: impl Into<Data>) -> OutSegment {
     read_response(Stag::Sink(read), To::Sink(read, 0), data)
 }
 
 /// Builds a Send of one segment.
-pub(crate) fn send(data: impl Into<Data>) -> Out {
+pub(crate) fn send(data: impl Into<Data>) -> OutSegment {
     untagged(opcode::SEND, 0, data.into())
 }
 
 /// Builds a Send with SE.
-pub(crate) fn send_se(data: impl Into<Data>) -> Out {
+pub(crate) fn send_se(data: impl Into<Data>) -> OutSegment {
     untagged(opcode::SEND_SE, 0, data.into())
 }
 
 /// Builds a Send with Invalidate.
-pub(crate) fn send_invalidate(stag: Stag, data: impl Into<Data>) -> Out {
+pub(crate) fn send_invalidate(stag: Stag, data: impl Into<Data>) -> OutSegment {
     untagged(opcode::SEND_INVALIDATE, 0, data.into()).invalidate(stag)
 }
 
 /// Builds a Send with SE and Invalidate.
-pub(crate) fn send_se_invalidate(stag: Stag, data: impl Into<Data>) -> Out {
+pub(crate) fn send_se_invalidate(stag: Stag, data: impl Into<Data>) -> OutSegment {
     untagged(opcode::SEND_SE_INVALIDATE, 0, data.into()).invalidate(stag)
 }
 
@@ -116,7 +116,7 @@ pub(crate) const SINK_STAG: u32 = 0x5157_1a00;
 pub(crate) const SINK_TO: u64 = 0x1234_5678_9abc_0000;
 
 /// Builds a Read Request with the sink [`SINK_STAG`] and [`SINK_TO`].
-pub(crate) fn read_request(stag: Stag, to: To, size: u32) -> Out {
+pub(crate) fn read_request(stag: Stag, to: To, size: u32) -> OutSegment {
     read_request_to(Stag::Is(SINK_STAG), To::Is(SINK_TO), stag, to, size)
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn read_request_to(
     src_stag: Stag,
     src_to: To,
     size: u32,
-) -> Out {
+) -> OutSegment {
     let data = Data::ReadRequest {
         sink_stag,
         sink_to,
@@ -139,27 +139,27 @@ pub(crate) fn read_request_to(
 }
 
 /// Builds a Terminate with these bytes as its payload.
-pub(crate) fn terminate(bytes: impl Into<Data>) -> Out {
+pub(crate) fn terminate(bytes: impl Into<Data>) -> OutSegment {
     untagged(opcode::TERMINATE, 2, bytes.into())
 }
 
 /// Builds Immediate Data (RFC 7306).
-pub(crate) fn immediate(bytes: impl Into<Data>) -> Out {
+pub(crate) fn immediate(bytes: impl Into<Data>) -> OutSegment {
     untagged(opcode::IMMEDIATE, 0, bytes.into())
 }
 
 /// Builds Immediate Data with SE.
-pub(crate) fn immediate_se(bytes: impl Into<Data>) -> Out {
+pub(crate) fn immediate_se(bytes: impl Into<Data>) -> OutSegment {
     untagged(opcode::IMMEDIATE_SE, 0, bytes.into())
 }
 
 /// Builds an Atomic Request (RFC 7306 section 5.2.1). Its header is a [`Data::Atomic`].
-pub(crate) fn atomic(header: Data) -> Out {
+pub(crate) fn atomic(header: Data) -> OutSegment {
     untagged(opcode::ATOMIC_REQUEST, 1, header)
 }
 
 /// Builds a FetchAdd with Request Identifier `id`.
-pub(crate) fn fetch_add(id: u32, stag: Stag, to: To, add: u64, mask: u64) -> Out {
+pub(crate) fn fetch_add(id: u32, stag: Stag, to: To, add: u64, mask: u64) -> OutSegment {
     atomic(Data::Atomic {
         opcode: 0,
         id,
@@ -173,7 +173,7 @@ pub(crate) fn fetch_add(id: u32, stag: Stag, to: To, add: u64, mask: u64) -> Out
 }
 
 /// Builds a CmpSwap without masks, with Request Identifier `id`.
-pub(crate) fn compare_swap(id: u32, stag: Stag, to: To, compare: u64, swap: u64) -> Out {
+pub(crate) fn compare_swap(id: u32, stag: Stag, to: To, compare: u64, swap: u64) -> OutSegment {
     atomic(Data::Atomic {
         opcode: 2,
         id,
@@ -188,7 +188,7 @@ pub(crate) fn compare_swap(id: u32, stag: Stag, to: To, compare: u64, swap: u64)
 
 /// Builds the correct Atomic Response to the target's Atomic Request with the number `request`,
 /// counted from 0.
-pub(crate) fn answer_atomic(request: usize, value: u64) -> Out {
+pub(crate) fn answer_atomic(request: usize, value: u64) -> OutSegment {
     untagged(
         opcode::ATOMIC_RESPONSE,
         3,
@@ -200,7 +200,7 @@ pub(crate) fn answer_atomic(request: usize, value: u64) -> Out {
     )
 }
 
-impl Out {
+impl OutSegment {
     /// Clears L, because more segments of this message follow.
     pub(crate) fn more(mut self) -> Self {
         self.last = false;
@@ -298,7 +298,7 @@ impl Out {
     }
 }
 
-impl fmt::Display for Out {
+impl fmt::Display for OutSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", opcode::name(self.opcode))?;
         match &self.addressing {

@@ -1,6 +1,6 @@
 //! Setup of a connection, and requests to the application on the target.
 
-use super::twist::Twist;
+use super::frame_changes::FrameChanges;
 use super::value::{Data, Name};
 use crate::wire::startup::StartupFrame;
 
@@ -43,7 +43,7 @@ pub(crate) struct Setup {
     /// Request or Reply of the suite; `None` for the configured one.
     pub(crate) frame: Option<StartupFrame>,
     /// Changes to the startup frame of the suite.
-    pub(crate) twist: Twist,
+    pub(crate) frame_changes: FrameChanges,
     /// C bit of the suite; `None` for the configured one.
     pub(crate) crc: Option<bool>,
     /// M bit of the suite, which makes the target send Markers; `None` for the configured one.
@@ -70,7 +70,7 @@ impl Default for Setup {
             private_data: Vec::new(),
             answer: Answer::Accept,
             frame: None,
-            twist: Twist::default(),
+            frame_changes: FrameChanges::default(),
             crc: None,
             markers: None,
             nudge: true,
@@ -137,8 +137,8 @@ impl Setup {
     }
 
     /// Changes single fields of the startup frame of the suite.
-    pub(crate) fn twist(mut self, twist: Twist) -> Self {
-        self.twist = twist;
+    pub(crate) fn frame_changes(mut self, frame_changes: FrameChanges) -> Self {
+        self.frame_changes = frame_changes;
         self
     }
 

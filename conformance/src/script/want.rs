@@ -221,7 +221,7 @@ impl Ends {
     }
 
     /// Accepts any end. Used by cases that test something else.
-    pub(crate) fn anyhow() -> Self {
+    pub(crate) fn any_end() -> Self {
         Self::some_terminate().or_close()
     }
 

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::action::{Action, Condition, StartupCheck};
-use super::segment::Out;
+use super::frame_changes::FrameChanges;
+use super::segment::OutSegment;
 use super::setup::Setup;
-use super::twist::Twist;
 use crate::words::many;
 
 /// Maximum number of segments that are described one by one. Of a longer list, only the first and
@@ -206,8 +206,8 @@ impl fmt::Display for Action {
 }
 
 /// Describes the segments. Describes only the first and the last of a long list.
-fn some(segments: &[Out]) -> String {
-    let told = |segments: &[Out]| -> String {
+fn some(segments: &[OutSegment]) -> String {
+    let told = |segments: &[OutSegment]| -> String {
         let all: Vec<String> = segments.iter().map(ToString::to_string).collect();
         all.join("; ")
     };
@@ -227,7 +227,7 @@ impl fmt::Display for Setup {
         if let Some(frame) = &self.frame {
             write!(f, ", the suite's frame: {frame}")?;
         }
-        write!(f, "{}", self.twist)?;
+        write!(f, "{}", self.frame_changes)?;
         for (bit, name) in [(self.crc, "C"), (self.markers, "M")] {
             if let Some(set) = bit {
                 write!(f, ", the suite's {name} bit {}", u8::from(set))?;
@@ -272,7 +272,7 @@ impl fmt::Display for Setup {
     }
 }
 
-impl fmt::Display for Twist {
+impl fmt::Display for FrameChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for difference in self.differences() {
             write!(f, ", {difference}")?;

@@ -135,7 +135,7 @@ unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(
     if private_data.len() > usize::from(u8::MAX) {
         return Err(libc::EINVAL);
     }
-    own.tried = true;
+    own.connect_called = true;
     drop(own);
     let device = rnic::device().ok_or(libc::ENODEV)?;
     let settings = device.settings();
@@ -249,7 +249,8 @@ unsafe fn disconnect_id(id: *mut rdma_cm_id) -> Result<Ending, c_int> {
     match inner.id.disconnect() {
         Ok(()) => {}
         // A connection that was rejected or failed has already ended.
-        Err(CmError::WrongState(_)) if inner.state.lock().tried || before == CmState::Rejected => {}
+        Err(CmError::WrongState(_))
+            if inner.state.lock().connect_called || before == CmState::Rejected => {}
         Err(error) => return Err(failure::errno(&error)),
     }
     let under_way = matches!(

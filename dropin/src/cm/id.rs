@@ -45,7 +45,7 @@ pub(super) struct IdState {
     /// Binding the id to an IPv6 address excludes IPv4 (`RDMA_OPTION_ID_AFONLY`).
     pub(super) one_family: bool,
     /// The program has called `rdma_connect`, successfully or not.
-    pub(super) tried: bool,
+    pub(super) connect_called: bool,
 }
 
 type IdObject = Object<rdma_cm_id, IdInner>;

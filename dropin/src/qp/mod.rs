@@ -26,7 +26,7 @@ use crate::abi::{
 };
 use crate::object::Object;
 use crate::panic_guard::entry;
-use crate::registry::{ENDING, QPS};
+use crate::registry::{DESTROYING, QPS};
 use crate::users::User;
 use crate::warnings::OnceWarning;
 use crate::{cancel, cq, errno, pd, srq};
@@ -195,7 +195,7 @@ pub(crate) unsafe fn try_destroy(qp: *mut ibv_qp) -> bool {
     if inner.qp.wait_acknowledged(Some(cancel::SLICE)).is_err() {
         return false;
     }
-    let ending = ENDING.write();
+    let destroying = DESTROYING.write();
     let number = inner.qp.qp_num();
     QPS.remove(number, qp.cast());
     // A thread that acknowledges events at the same time reads only the C structure, which still
@@ -209,7 +209,7 @@ pub(crate) unsafe fn try_destroy(qp: *mut ibv_qp) -> bool {
         unsafe { QPS.add(number, qp.cast()) };
         return false;
     }
-    drop(ending);
+    drop(destroying);
     // SAFETY: guaranteed by the caller. The value that was moved out is not dropped again.
     drop(unsafe { QpObject::free(qp.cast()) });
     true

@@ -27,7 +27,7 @@ fn number(limit: c_int) -> u32 {
 /// Asserts that a call returned an object if `expected` is true, and otherwise failed with
 /// `EINVAL`.
 #[track_caller]
-fn is_had<T>(pointer: *mut T, expected: bool, what: &str) {
+fn assert_created<T>(pointer: *mut T, expected: bool, what: &str) {
     assert_eq!(!pointer.is_null(), expected, "{what}");
     if !expected {
         assert_eq!(errno::get(), libc::EINVAL, "{what}");
@@ -56,7 +56,7 @@ fn queue_pairs_are_as_large_as_the_device_says_and_no_larger() {
             *field(&mut with.cap) = wanted;
             // SAFETY: the test passes existing objects.
             let qp = unsafe { qp::create_qp(side.pd, &raw mut with) };
-            is_had(qp, expected, name);
+            assert_created(qp, expected, name);
             if expected {
                 assert_eq!(*field(&mut with.cap), wanted, "{name}");
                 end_qp(qp);
@@ -109,7 +109,7 @@ fn completion_and_shared_receive_queues_are_as_large_as_the_device_says_and_no_l
     for (wanted, expected) in [(attr.max_cqe, true), (attr.max_cqe + 1, false)] {
         // SAFETY: the test passes an open context.
         let cq = unsafe { cq::create_cq(side.context, wanted, none, none.cast(), 0) };
-        is_had(cq, expected, "max_cqe");
+        assert_created(cq, expected, "max_cqe");
         if expected {
             // SAFETY: the test passes a queue that is not used any more.
             assert_eq!(unsafe { ((*cq).cqe, cq::destroy_cq(cq)) }, (wanted, 0));
@@ -127,7 +127,7 @@ fn completion_and_shared_receive_queues_are_as_large_as_the_device_says_and_no_l
         (with.attr.max_wr, with.attr.max_sge) = (max_wr, max_sge);
         // SAFETY: the test passes an existing domain.
         let shared = unsafe { srq::create_srq(side.pd, &raw mut with) };
-        is_had(shared, expected, "max_srq_wr, max_srq_sge");
+        assert_created(shared, expected, "max_srq_wr, max_srq_sge");
         if expected {
             // SAFETY: the test passes a queue that is not used any more.
             assert_eq!(unsafe { srq::destroy_srq(shared) }, 0);

@@ -65,7 +65,7 @@ fn words(said: &str) -> Vec<&str> {
 }
 
 /// Checks that the library printed one line, with these parts.
-fn is_told(said: &str, parts: &[&str]) -> Result<(), String> {
+fn printed_reason(said: &str, parts: &[&str]) -> Result<(), String> {
     match words(said)[..] {
         [line] if parts.iter().all(|part| line.contains(part)) => Ok(()),
         _ => Err(format!("expected one line with {parts:?}, got:\n{said}")),
@@ -81,7 +81,7 @@ fn says(said: &str, lines: &[&str]) -> Result<(), String> {
 }
 
 /// Returns the duration of the connection in milliseconds, as the client printed it.
-fn stood(said: &str) -> Result<u64, String> {
+fn connected_ms(said: &str) -> Result<u64, String> {
     let line = said
         .lines()
         .find_map(|line| line.strip_prefix("disconnected after "));
@@ -94,8 +94,8 @@ fn stood(said: &str) -> Result<u64, String> {
 pub(crate) fn the_cause_of_a_status_is_told_once_in_words(prefix: &Prefix) -> Result<(), String> {
     let [server, client] = pair(prefix, &[], None, "read")?.end()?;
     says(&client, &["1: status 10", "2: status 5", "3: status 5"])?;
-    is_told(&client, &["the connection of queue pair", "STag"])?;
-    is_told(&server, &["the connection of queue pair", "STag"])
+    printed_reason(&client, &["the connection of queue pair", "STag"])?;
+    printed_reason(&server, &["the connection of queue pair", "STag"])
 }
 
 /// With `--quiet`, the library prints no reason.
@@ -116,8 +116,8 @@ pub(crate) fn strict_ends_a_connection_that_has_no_receive_posted(
     prefix: &Prefix,
 ) -> Result<(), String> {
     let [server, client] = pair(prefix, &["--strict"], None, "send")?.end()?;
-    is_told(&server, &["no receive is posted for it"])?;
-    is_told(&client, &["no buffer available"])
+    printed_reason(&server, &["no receive is posted for it"])?;
+    printed_reason(&client, &["no buffer available"])
 }
 
 /// By default a message is held until a receive is posted for it.
@@ -145,9 +145,9 @@ pub(crate) fn a_message_is_held_for_a_time_that_has_an_end(prefix: &Prefix) -> R
     const HOLD: u64 = 300;
     let flags = ["--hold", &HOLD.to_string()];
     let [server, client] = pair(prefix, &flags, None, "send")?.end()?;
-    is_told(&server, &["was held for 300 ms, and no receive was posted"])?;
-    is_told(&client, &["no buffer available"])?;
-    match stood(&client)? {
+    printed_reason(&server, &["was held for 300 ms, and no receive was posted"])?;
+    printed_reason(&client, &["no buffer available"])?;
+    match connected_ms(&client)? {
         ..HOLD => Err(format!("it was not held for {HOLD} ms:\n{client}")),
         _ => Ok(()),
     }
@@ -163,7 +163,7 @@ pub(crate) fn the_end_of_the_peer_is_noticed_while_a_message_is_held(
         let [server, client] = pair(prefix, LONG, None, what)?.end()?;
         says(&client, &["sent"])?;
         says(&server, &["established", "disconnected"])?;
-        is_told(&server, &[told])?;
+        printed_reason(&server, &[told])?;
     }
     Ok(())
 }
@@ -214,7 +214,7 @@ pub(crate) fn a_close_that_loses_data_is_disconnected_with_a_status(
     };
     let (said, _) = close_with(prefix, reads)?;
     says(&said, &["complete", "disconnected, status -110"])?;
-    is_told(
+    printed_reason(
         &said,
         &["the connection of queue pair", "bytes may be lost"],
     )
@@ -236,7 +236,7 @@ pub(crate) fn immediate_data_that_the_peer_does_not_know_is_refused_in_words(
     let place = Place { prefix, flags };
     let said = place.start(&[program, &port, "127.0.0.1", "imm"])?.end()?;
     says(&said, &["1: status 0", "100: status 5"])?;
-    is_told(
+    printed_reason(
         &said,
         &[
             "the peer does not know RFC 7306",
@@ -255,6 +255,6 @@ pub(crate) fn private_data_that_siw_cannot_take_is_refused_in_words(
 ) -> Result<(), String> {
     let [server, client] = pair(prefix, &["--peer", "siw"], None, "private")?.end()?;
     says(&client, &["253 bytes: Invalid argument"])?;
-    is_told(&client, &["253 bytes of private data", "at most 252"])?;
+    printed_reason(&client, &["253 bytes of private data", "at most 252"])?;
     says(&server, &["established", "disconnected"])
 }

@@ -9,8 +9,8 @@ use uwarp_verbs::{
 
 use crate::Case;
 use crate::bench::bytes;
-use crate::door::Door;
 use crate::pair::{Ours, Role, Terms};
+use crate::responder_listener::ResponderListener;
 use crate::setup::case;
 
 const CHURN: usize = 200;
@@ -49,12 +49,12 @@ fn churn(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let ours = Ours::new(rig, &terms)?;
     let near = ours.region(SMALL, Access::LOCAL_WRITE)?;
     let far = rig.agent.reg(2 * SMALL, "lw")?;
-    let door = Door::open(rig, &ours, role, QpParams::default())?;
+    let responder = ResponderListener::open(rig, &ours, role, QpParams::default())?;
     for number in 0..CHURN {
         let ours = another(&ours, &terms)?;
-        let conn = door.connect(rig, &ours.qp)?;
+        let conn = responder.connect(rig, &ours.qp)?;
         exchange(&mut rig.agent, role, conn, (&ours, &near), &far, number)
-            .and_then(|()| part(&mut rig.agent, conn, &ours, number))
+            .and_then(|()| close_gracefully(&mut rig.agent, conn, &ours, number))
             .map_err(|failure| failure.during(format!("connection {number} of {CHURN}")))?;
     }
     Ok(Outcome::Passed)
@@ -105,7 +105,12 @@ fn exchange(
 
 /// Ends a connection gracefully. Our side ends the connections with an even number, and the guest
 /// ends those with an odd number.
-pub(crate) fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) -> Result<()> {
+pub(crate) fn close_gracefully(
+    agent: &mut Agent,
+    conn: Conn,
+    ours: &Ours,
+    number: usize,
+) -> Result<()> {
     let by_us = number.is_multiple_of(2);
     if by_us {
         ours.qp.disconnect();
@@ -147,12 +152,12 @@ fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
     // The CQ has room for the completions of all QPs.
     let depth = terms.caps.max_send_wr + terms.caps.max_recv_wr;
     ours.cq = ours.device.create_cq(depth * bytes(AT_ONCE))?;
-    let door = Door::open(rig, &ours, role, QpParams::default())?;
+    let responder = ResponderListener::open(rig, &ours, role, QpParams::default())?;
     let half = ROUNDS * CHUNK;
     let mut lanes = Vec::new();
     for number in 0..AT_ONCE {
         let ours = another(&ours, &terms)?;
-        let conn = door.connect(rig, &ours.qp)?;
+        let conn = responder.connect(rig, &ours.qp)?;
         let near = ours.region(2 * half, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
         let far = rig.agent.reg(2 * half, "lw,rw")?;
         let seed = number as u64 + 1;
@@ -222,7 +227,7 @@ fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
         }
     }
     for (number, lane) in lanes.iter().enumerate() {
-        part(agent, lane.conn, &lane.ours, number)?;
+        close_gracefully(agent, lane.conn, &lane.ours, number)?;
     }
     Ok(Outcome::Passed)
 }

@@ -84,14 +84,17 @@ fn post_receives(rig: &mut Rig, conn: Conn, inbox: &Region, lens: &[usize]) -> R
 /// Connects the raw peer to the guest and sends `bytes`. Waits for the guest's event of a
 /// connection request.
 pub(crate) fn request(rig: &mut Rig, bytes: &[u8]) -> Result<(RawPeer, Event)> {
-    let (peer, listener) = knock(rig, bytes)?;
+    let (peer, listener) = connect_and_send(rig, bytes)?;
     let event = rig.agent.request(listener)?;
     Ok((peer, event))
 }
 
 /// Connects the raw peer to a new listener of the guest and sends `bytes`. Does not wait for an
 /// event.
-pub(crate) fn knock(rig: &mut Rig, bytes: &[u8]) -> Result<(RawPeer, uwarp_interop::ListenerNum)> {
+pub(crate) fn connect_and_send(
+    rig: &mut Rig,
+    bytes: &[u8],
+) -> Result<(RawPeer, uwarp_interop::ListenerNum)> {
     let port = rig.guest_port();
     let listener = rig.agent.listen(port, &Listen::default())?;
     let mut peer = RawPeer::connect(rig.wire.guest_addr(port))?;

@@ -18,10 +18,10 @@ use uwarp_verbs::{
 
 use crate::Case;
 use crate::bench::bytes;
-use crate::door::Door;
 use crate::errors::{same, theirs};
-use crate::many::part;
+use crate::many::close_gracefully;
 use crate::pair::{Ours, Role, Terms};
+use crate::responder_listener::ResponderListener;
 use crate::transfers::sent;
 
 /// Number of connections that share a queue.
@@ -114,7 +114,7 @@ impl Lanes {
             srq: their_srq,
             ..QpParams::default()
         };
-        let door = Door::open(rig, &ours, role, qp_params)?;
+        let responder = ResponderListener::open(rig, &ours, role, qp_params)?;
         let mut all = Lanes {
             ours,
             lanes: Vec::new(),
@@ -125,7 +125,7 @@ impl Lanes {
         };
         for _ in 0..LANES {
             let end = all.end(hold)?;
-            let conn = door.connect(rig, &end.qp)?;
+            let conn = responder.connect(rig, &end.qp)?;
             if role == Role::GuestConnects {
                 first_message(&mut rig.agent, &all, &end, conn)?;
             }
@@ -183,7 +183,7 @@ impl Lanes {
     /// Ends all connections gracefully.
     fn close(self, agent: &mut Agent) -> Result<()> {
         for (number, lane) in self.lanes.iter().enumerate() {
-            part(agent, lane.conn, &lane.ours, number)?;
+            close_gracefully(agent, lane.conn, &lane.ours, number)?;
         }
         match (agent.unread(), self.ours.cq.poll_one()) {
             (theirs, None) if theirs.is_empty() => Ok(()),

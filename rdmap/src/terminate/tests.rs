@@ -170,7 +170,7 @@ fn bytes_of_a_terminate_for_a_write_out_of_bounds() {
 #[test]
 fn a_read_that_was_under_way_tells_how_far_it_came() {
     let error = StreamError::Protection(TaggedFault::InvalidSTag);
-    let message = Terminate::for_read_under_way(&error, &request(), 2048);
+    let message = Terminate::for_partial_read(&error, &request(), 2048);
     assert_eq!(message.rdma_header(), Some(&request().advance(2048))); // 5040-4.8-i03
     assert!(message.is_about_read_request());
     assert_eq!(message.reason(), TerminateCode::new(0, 1, 0));
@@ -203,7 +203,7 @@ fn words() {
     let messages = [
         Terminate::for_error(&bounds, Some((&tagged, tagged.len()))),
         Terminate::for_error(&protection, Some((&read, read.len()))),
-        Some(Terminate::for_read_under_way(&protection, &request(), 96)),
+        Some(Terminate::for_partial_read(&protection, &request(), 96)),
         Terminate::for_error(&invalidate, Some((&send, send.len()))),
         Terminate::for_error(&version, Some((&other, other.len()))),
         Terminate::for_error(&StreamError::Mpa(2), None),

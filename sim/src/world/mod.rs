@@ -19,7 +19,7 @@ use crate::clock::VirtualClock;
 use crate::end::End;
 use crate::host::{Host, address};
 use crate::log::Log;
-use crate::scenario::{ConnectionPlan, HostPlan, Mishap, Scenario};
+use crate::scenario::{ConnectionPlan, HostPlan, Incident, Scenario};
 use crate::switch::Switch;
 use crate::tally::Tally;
 use crate::wrong::Wrong;
@@ -69,10 +69,10 @@ pub(crate) enum Event {
         end: usize,
         round: u32,
     },
-    Mishap(usize),
+    Incident(usize),
     /// Another attempt at an invalid operation whose connection was not open yet.
     Again {
-        mishap: usize,
+        incident: usize,
         tries: u32,
     },
     /// A connection is not over after `PATIENCE`, for the first or (`again`) the second time.
@@ -124,7 +124,7 @@ pub(crate) struct World {
     pub(crate) log: Log,
     pub(crate) hosts: Vec<Option<Host>>,
     pub(crate) connections: Vec<Connection>,
-    mishaps: Vec<(Duration, Mishap)>,
+    incidents: Vec<(Duration, Incident)>,
     agenda: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     entries: u64,
     pub(crate) wr_ids: u64,
@@ -182,7 +182,7 @@ impl World {
             faults,
             hosts,
             connections,
-            mishaps,
+            incidents,
         } = scenario;
         let switch = Switch::new(&clock, faults, hosts.len(), mtu, random.fork(), log);
         let mut world = World {
@@ -191,7 +191,7 @@ impl World {
             log,
             hosts: Vec::new(),
             connections: Vec::new(),
-            mishaps,
+            incidents,
             agenda: BinaryHeap::new(),
             entries: 0,
             wr_ids: 0,
@@ -208,8 +208,8 @@ impl World {
             clock,
         };
         world.populate(&connections)?;
-        for index in 0..world.mishaps.len() {
-            world.at(world.mishaps[index].0, Event::Mishap(index));
+        for index in 0..world.incidents.len() {
+            world.at(world.incidents[index].0, Event::Incident(index));
         }
         Ok(world)
     }
@@ -334,26 +334,26 @@ impl World {
                 end,
                 round,
             } => self.tick(connection, end, round),
-            Event::Mishap(index) => {
-                let (_, mishap) = self.mishaps[index];
-                self.log.event(now, || format!("{mishap:?}"));
-                match mishap {
-                    Mishap::Down { host } => self.switch.set_down(host, true),
-                    Mishap::Up { host } => {
+            Event::Incident(index) => {
+                let (_, incident) = self.incidents[index];
+                self.log.event(now, || format!("{incident:?}"));
+                match incident {
+                    Incident::Down { host } => self.switch.set_down(host, true),
+                    Incident::Up { host } => {
                         if self.hosts[host].is_some() {
                             self.switch.set_down(host, false);
                         }
                     }
-                    Mishap::Mtu(mtu) => {
+                    Incident::Mtu(mtu) => {
                         self.mtu = self.mtu.min(mtu);
                         self.switch.set_mtu(self.mtu);
                     }
-                    Mishap::Death { host } => self.death(host),
-                    Mishap::InvalidOperation { .. } => self.try_invalid_operation(index, 0)?,
+                    Incident::Death { host } => self.death(host),
+                    Incident::InvalidOperation { .. } => self.try_invalid_operation(index, 0)?,
                 }
                 Ok(())
             }
-            Event::Again { mishap, tries } => self.try_invalid_operation(mishap, tries),
+            Event::Again { incident, tries } => self.try_invalid_operation(incident, tries),
             Event::Over {
                 connection,
                 round,
@@ -364,15 +364,15 @@ impl World {
 
     /// Performs an invalid operation, or schedules another attempt if its connection is not open
     /// yet.
-    fn try_invalid_operation(&mut self, mishap: usize, tries: u32) -> Result<(), String> {
+    fn try_invalid_operation(&mut self, incident: usize, tries: u32) -> Result<(), String> {
         let (
             _,
-            Mishap::InvalidOperation {
+            Incident::InvalidOperation {
                 connection,
                 end,
                 what,
             },
-        ) = self.mishaps[mishap]
+        ) = self.incidents[incident]
         else {
             return Ok(());
         };
@@ -382,7 +382,7 @@ impl World {
         if tries < INVALID_OPERATION_TRIES {
             let pause = Duration::from_micros(self.random.u64(1..1 << (10 + tries)));
             let again = Event::Again {
-                mishap,
+                incident,
                 tries: tries + 1,
             };
             self.at(self.clock.elapsed() + pause, again);

@@ -77,7 +77,7 @@ impl Connection {
         fault: TaggedFault,
     ) {
         let error = StreamError::Protection(fault);
-        let terminate = Terminate::for_read_under_way(&error, header, sent);
+        let terminate = Terminate::for_partial_read(&error, header, sent);
         // Segments of the Response that are already framed are still sent: the Terminate reports
         // their length.
         self.tx.copy_registered();

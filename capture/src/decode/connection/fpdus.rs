@@ -49,7 +49,7 @@ impl Connection {
         }
         let mut findings = Findings::default();
         framing.judge(position, &bytes, ulpdu, whole, &mut findings);
-        self.judge_turn(from, segment.as_ref(), &mut findings);
+        self.check_may_send(from, segment.as_ref(), &mut findings);
         match &segment {
             None => findings.demand(false, "5041-4.4-01", || {
                 let ulpdu = many(ulpdu, "byte");
@@ -81,7 +81,7 @@ impl Connection {
 
     /// Checks at the start of Full Operation that this side was already allowed to send, and that
     /// it may send this FPDU first.
-    fn judge_turn(&mut self, from: usize, segment: Option<&Segment>, findings: &mut Findings) {
+    fn check_may_send(&mut self, from: usize, segment: Option<&Segment>, findings: &mut Findings) {
         let initiator = self.initiator();
         let is_first = self.sides[from].fpdus == 0;
         let early = std::mem::take(&mut self.sides[from].early);

@@ -258,7 +258,7 @@ fn responses() -> Vec<Case> {
 }
 
 fn invalid_responses() -> Vec<Case> {
-    let invalid = |number: u32, rule: &str, segments: Vec<crate::script::Out>| {
+    let invalid = |number: u32, rule: &str, segments: Vec<crate::script::OutSegment>| {
         let id = format!("rdmap/5040-5.2.2/{number}");
         must(&id, &["5040-5.2.2-i01"], rule)
             .steps([Establish(Setup::default())])

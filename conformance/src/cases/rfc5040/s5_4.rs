@@ -56,7 +56,7 @@ pub(super) fn cases() -> Vec<Case> {
                 read_request(Stag::Of("r"), To::In("r", 0), 64),
                 send(16).qn(9),
             ]),
-            End(Ends::anyhow()),
+            End(Ends::any_end()),
             Closed { graceful: false },
         ]),
     ];

@@ -151,7 +151,7 @@ fn teardown() -> Vec<Case> {
         .steps([
             Establish(Setup::default()),
             Send(vec![read_request(Stag::Is(STAG), To::Is(TO), 16)]),
-            End(Ends::anyhow()),
+            End(Ends::any_end()),
             Closed { graceful: true },
         ]),
         must(

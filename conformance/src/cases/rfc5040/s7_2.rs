@@ -1,7 +1,7 @@
 //! RFC 5040 section 7.2: validation of incoming messages.
 
 use super::*;
-use crate::script::{Msn, Out, must, read_response, send_invalidate, send_se_invalidate};
+use crate::script::{Msn, OutSegment, must, read_response, send_invalidate, send_se_invalidate};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = fields();
@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Builds a case that sends an invalid segment and expects that the connection ends this way.
-fn wrong(number: u32, row: &'static str, rule: &str, segment: Out, ends: Ends) -> Case {
+fn wrong(number: u32, row: &'static str, rule: &str, segment: OutSegment, ends: Ends) -> Case {
     must(&format!("rdmap/5040-7.2/{number}"), &[row], rule).steps([
         Establish(Setup::default()),
         Region(Region::atomic("r", 4096)),

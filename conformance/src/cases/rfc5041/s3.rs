@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
                 long(),
                 write(Stag::Of("r"), To::End("r", 0), 16),
             ]),
-            End(Ends::anyhow()),
+            End(Ends::any_end()),
             End(Ends::close()),
         ]),
         must(
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
             Establish(Setup::default()),
             Region(Region::writable("r", 64)),
             Send(vec![write(Stag::Of("r"), To::End("r", 0), 16)]),
-            End(Ends::anyhow().unanswered()),
+            End(Ends::any_end().unanswered()),
             EndWithin(Ends::close(), 30),
         ]),
         must(

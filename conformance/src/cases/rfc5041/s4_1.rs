@@ -4,7 +4,7 @@ use super::{piece, tagged_traffic, untagged_traffic, untouched};
 use crate::check::Rule;
 use crate::script::Action::*;
 use crate::script::{
-    Action, Case, Data, Ends, Out, Region, Setup, Stag, To, must, read_request, send, write,
+    Action, Case, Data, Ends, OutSegment, Region, Setup, Stag, To, must, read_request, send, write,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -120,7 +120,7 @@ fn control() -> Vec<Case> {
 }
 
 /// Sends a segment with each invalid DV, each on its own connection.
-fn wrong_versions(before: &[Out], segment: &Out, ends: &Ends) -> Vec<Action> {
+fn wrong_versions(before: &[OutSegment], segment: &OutSegment, ends: &Ends) -> Vec<Action> {
     let mut steps = vec![];
     for version in [0, 2, 3] {
         steps.extend([

@@ -118,7 +118,7 @@ pub(super) fn cases() -> Vec<Case> {
             Post(Post::read(STAG, TO, 5)),
             asks_for(5),
             Send(vec![send(5).qn(7)]),
-            End(Ends::anyhow()),
+            End(Ends::any_end()),
         ]),
         must(
             "ddp/5041-4.3/10",

@@ -4,8 +4,8 @@ use super::{STAG, TO, piece, sends, tagged_traffic, untagged_traffic, untouched,
 use crate::check::Rule;
 use crate::script::Action::*;
 use crate::script::{
-    Action, Case, Condition, Data, Out, Post, Region, Rtr, SINK_STAG, SINK_TO, Setup, Stag, To,
-    Want, must, read_request, send, write,
+    Action, Case, Condition, Data, OutSegment, Post, Region, Rtr, SINK_STAG, SINK_TO, Setup, Stag,
+    To, Want, must, read_request, send, write,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -74,7 +74,7 @@ fn source() -> Vec<Case> {
 }
 
 /// Builds a Write with segments of these lengths.
-fn write_in(lens: &[usize]) -> Vec<Out> {
+fn write_in(lens: &[usize]) -> Vec<OutSegment> {
     let mut at = 0;
     let mut segments = Vec::new();
     for len in lens {
@@ -89,7 +89,7 @@ fn write_in(lens: &[usize]) -> Vec<Out> {
 }
 
 /// Builds a Send with segments of these lengths.
-fn send_in(lens: &[usize]) -> Vec<Out> {
+fn send_in(lens: &[usize]) -> Vec<OutSegment> {
     let mut at = 0;
     let mut segments = Vec::new();
     for (index, len) in lens.iter().enumerate() {

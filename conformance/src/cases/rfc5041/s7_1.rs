@@ -4,8 +4,8 @@ use super::untouched;
 use crate::check::Rule;
 use crate::script::Action::*;
 use crate::script::{
-    Action, Case, Data, Ends, Msn, Out, Region, Setup, Stag, To, must, read_request, send, should,
-    write,
+    Action, Case, Data, Ends, Msn, OutSegment, Region, Setup, Stag, To, must, read_request, send,
+    should, write,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -13,7 +13,11 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Sends each list of segments on its own connection. Each connection must end in this way.
-fn each(setup: &Setup, wrong: impl IntoIterator<Item = Vec<Out>>, ends: &Ends) -> Vec<Action> {
+fn each(
+    setup: &Setup,
+    wrong: impl IntoIterator<Item = Vec<OutSegment>>,
+    ends: &Ends,
+) -> Vec<Action> {
     wrong
         .into_iter()
         .flat_map(|segments| [Establish(setup.clone()), Send(segments), End(ends.clone())])
@@ -164,7 +168,7 @@ fn afterwards() -> Vec<Case> {
                 read_request(Stag::Of("readable"), To::In("readable", 0), 64),
                 send(16).qn(7),
             ]),
-            End(Ends::anyhow()),
+            End(Ends::any_end()),
             End(Ends::close()),
             Holds {
                 region: "r",
@@ -181,7 +185,7 @@ fn afterwards() -> Vec<Case> {
             Establish(Setup::default()),
             Region(Region::writable("r", 4096)),
             Send(vec![wrong()]),
-            End(Ends::anyhow()),
+            End(Ends::any_end()),
             End(Ends::close()),
             Holds {
                 region: "r",

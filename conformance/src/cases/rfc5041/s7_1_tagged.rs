@@ -2,11 +2,13 @@
 
 use super::untouched;
 use crate::script::Action::*;
-use crate::script::{Action, Case, Condition, Ends, Out, Region, Setup, Stag, To, must, write};
+use crate::script::{
+    Action, Case, Condition, Ends, OutSegment, Region, Setup, Stag, To, must, write,
+};
 
 /// Sends each of these Writes on its own connection, with a region of its own. Each connection must
 /// end in this way, and nothing is placed.
-fn each(region: &Region, wrong: impl IntoIterator<Item = Out>, ends: &Ends) -> Vec<Action> {
+fn each(region: &Region, wrong: impl IntoIterator<Item = OutSegment>, ends: &Ends) -> Vec<Action> {
     wrong
         .into_iter()
         .flat_map(|segment| {
@@ -26,7 +28,7 @@ fn each(region: &Region, wrong: impl IntoIterator<Item = Out>, ends: &Ends) -> V
         .collect()
 }
 
-fn at(to: To, len: usize) -> Out {
+fn at(to: To, len: usize) -> OutSegment {
     write(Stag::Of("r"), to, len)
 }
 

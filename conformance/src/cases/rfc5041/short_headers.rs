@@ -7,8 +7,8 @@
 use super::{STAG, TO, asks_for, piece, untouched};
 use crate::script::Action::*;
 use crate::script::{
-    Action, Case, Data, Ends, Out, Post, Region, Setup, Stag, To, answer_read, must, send, should,
-    write,
+    Action, Case, Data, Ends, OutSegment, Post, Region, Setup, Stag, To, answer_read, must, send,
+    should, write,
 };
 use crate::wire::segment::opcode;
 use crate::wire::terminate::M;
@@ -63,7 +63,7 @@ fn ends() -> Ends {
 
 /// Sends a correct segment truncated to each of these lengths, each on a new connection. Then the
 /// target must accept another connection.
-fn each(segment: &Out, lengths: &[usize], ends: &Ends) -> Vec<Action> {
+fn each(segment: &OutSegment, lengths: &[usize], ends: &Ends) -> Vec<Action> {
     let mut steps = Vec::new();
     for length in lengths {
         steps.extend([
@@ -85,7 +85,7 @@ fn every_length(
     id: &str,
     requirements: &[&'static str],
     what: &str,
-    segment: &Out,
+    segment: &OutSegment,
     header: usize,
 ) -> Case {
     let rule = format!(

@@ -4,7 +4,8 @@ use super::{every_pad, reads, small_ones, small_writes, source, steps};
 use crate::check::Rule;
 use crate::script::Action::{self, *};
 use crate::script::{
-    Case, Condition, Data, Ends, Out, Region, Setup, Stag, StartupCheck, To, may, must, write,
+    Case, Condition, Data, Ends, OutSegment, Region, Setup, Stag, StartupCheck, To, may, must,
+    write,
 };
 use crate::wire::fpdu::CrcField;
 
@@ -18,7 +19,7 @@ pub(super) fn crc_error() -> Ends {
 }
 
 /// A Write with this CRC. If the target accepted it, the region would change.
-pub(super) fn spoiled(crc: CrcField) -> Out {
+pub(super) fn spoiled(crc: CrcField) -> OutSegment {
     write(Stag::Of("r"), To::In("r", 0), 64).crc(crc)
 }
 

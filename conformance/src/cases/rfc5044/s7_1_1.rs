@@ -5,7 +5,7 @@ use super::{reads, source, steps};
 use crate::check::Rule;
 use crate::script::Action::{self, *};
 use crate::script::{
-    Case, Condition, Ends, Setup, Stag, StartupCheck, To, Twist, must, private_data, write,
+    Case, Condition, Ends, FrameChanges, Setup, Stag, StartupCheck, To, must, private_data, write,
 };
 use crate::wire::fpdu::CrcField;
 use crate::wire::startup::R;
@@ -26,17 +26,23 @@ pub(super) fn bad_reply() -> Ends {
 }
 
 /// Completes a case in which a Responder closes the connection because of an invalid Request Frame.
-pub(super) fn closed(case: Case, twist: Twist) -> Case {
+pub(super) fn closed(case: Case, frame_changes: FrameChanges) -> Case {
     case.target_responds().steps([
-        Propose(Setup::default().never_answers().twist(twist)),
+        Propose(
+            Setup::default()
+                .never_answers()
+                .frame_changes(frame_changes),
+        ),
         End(Ends::close()),
     ])
 }
 
 /// Completes a case in which an Initiator closes the connection because of an invalid Reply Frame.
-pub(super) fn given_up(case: Case, twist: Twist) -> Case {
-    case.target_initiates()
-        .steps([Propose(Setup::default().twist(twist)), End(bad_reply())])
+pub(super) fn given_up(case: Case, frame_changes: FrameChanges) -> Case {
+    case.target_initiates().steps([
+        Propose(Setup::default().frame_changes(frame_changes)),
+        End(bad_reply()),
+    ])
 }
 
 fn keys() -> Vec<Case> {
@@ -62,7 +68,7 @@ fn keys() -> Vec<Case> {
             ExpectStartup,
             CheckStartup(StartupCheck::Key),
         ]),
-        closed(request_key, Twist::key(b"MPA ID Req Fram3")),
+        closed(request_key, FrameChanges::key(b"MPA ID Req Fram3")),
         must(
             "mpa/5044-7.1.1/3",
             &["5044-7.1.1-03"],
@@ -74,7 +80,7 @@ fn keys() -> Vec<Case> {
             ExpectStartup,
             CheckStartup(StartupCheck::Key),
         ]),
-        given_up(reply_key, Twist::key(b"MPA ID Rep Fram3")),
+        given_up(reply_key, FrameChanges::key(b"MPA ID Rep Fram3")),
         must(
             "mpa/5044-7.1.1/5",
             &["5044-7.1.1-i02"],
@@ -82,7 +88,7 @@ fn keys() -> Vec<Case> {
         )
         .target_responds()
         .steps([
-            Establish(Setup::default().twist(Twist::flags(R))),
+            Establish(Setup::default().frame_changes(FrameChanges::flags(R))),
             CheckStartup(StartupCheck::Rejected(false)),
             Ping,
         ]),
@@ -214,7 +220,7 @@ fn fields() -> Vec<Case> {
             "The Res bits are sent as zero, whatever their value in the peer's frame is.",
         )
         .steps([
-            Establish(Setup::default().twist(Twist::flags(0x0f))),
+            Establish(Setup::default().frame_changes(FrameChanges::flags(0x0f))),
             CheckStartup(StartupCheck::ReservedZero),
         ]),
         must(
@@ -222,7 +228,10 @@ fn fields() -> Vec<Case> {
             &["5044-7.1.1-11"],
             "The Res bits of a frame are not checked.",
         )
-        .steps([Establish(Setup::default().twist(Twist::flags(0x0f))), Ping]),
+        .steps([
+            Establish(Setup::default().frame_changes(FrameChanges::flags(0x0f))),
+            Ping,
+        ]),
         must(
             "mpa/5044-7.1.1/22",
             &["5044-7.1.1-12"],
@@ -246,8 +255,8 @@ fn fields() -> Vec<Case> {
             ExpectStartup,
             CheckStartup(StartupCheck::Rev(1)),
         ]),
-        closed(request_rev, Twist::rev(0xff)),
-        given_up(reply_rev, Twist::rev(0xff)),
+        closed(request_rev, FrameChanges::rev(0xff)),
+        given_up(reply_rev, FrameChanges::rev(0xff)),
     ]
 }
 
@@ -287,9 +296,9 @@ fn lengths() -> Vec<Case> {
             CheckStartup(StartupCheck::PrivateData(LONGEST)),
             Ping,
         ]),
-        closed(request, Twist::private_data(600)),
+        closed(request, FrameChanges::private_data(600)),
         // A Linux guest with siw hangs in this case.
-        given_up(reply, Twist::private_data(600)).dangerous(),
+        given_up(reply, FrameChanges::private_data(600)).dangerous(),
         must(
             "mpa/5044-7.1.1/34",
             &["5044-7.1.1-16", "5044-7.1.2-21"],
@@ -297,7 +306,7 @@ fn lengths() -> Vec<Case> {
         )
         .target_responds()
         .steps([
-            Propose(Setup::default().auto().twist(Twist::trailing(64))),
+            Propose(Setup::default().auto().frame_changes(FrameChanges::trailing(64))),
             ExpectStartupOrEnd,
             End(Ends::any_term().or_close()),
         ]),
@@ -308,7 +317,7 @@ fn lengths() -> Vec<Case> {
         )
         .target_initiates()
         .steps([
-            Propose(Setup::default().twist(Twist::trailing(64))),
+            Propose(Setup::default().frame_changes(FrameChanges::trailing(64))),
             End(Ends::any_term().or_close()),
         ]),
         must(
@@ -317,7 +326,7 @@ fn lengths() -> Vec<Case> {
             "The application gets exactly the Private Data that PD_Length counts.",
         )
         .steps([
-            Establish(Setup::default().twist(Twist::private_data(37))),
+            Establish(Setup::default().frame_changes(FrameChanges::private_data(37))),
             ReceivesPrivateData(private_data(37)),
             Ping,
         ]),

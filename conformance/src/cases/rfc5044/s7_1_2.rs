@@ -3,7 +3,7 @@
 use super::s7_1_1::{closed, given_up};
 use crate::script::Action::*;
 use crate::script::{
-    Case, Data, Post, Setup, Stag, StartupCheck, To, Twist, Want, must, should, write,
+    Case, Data, FrameChanges, Post, Setup, Stag, StartupCheck, To, Want, must, should, write,
 };
 use crate::wire::segment::opcode;
 use crate::wire::startup::{REPLY_KEY, REQUEST_KEY, request};
@@ -147,7 +147,7 @@ fn wrong_sides() -> Vec<Case> {
         "A Request Frame instead of the Reply Frame ends the TCP connection: both sides are Initiators.",
     );
     vec![
-        closed(request, Twist::key(&REPLY_KEY)),
-        given_up(reply, Twist::key(&REQUEST_KEY)),
+        closed(request, FrameChanges::key(&REPLY_KEY)),
+        given_up(reply, FrameChanges::key(&REQUEST_KEY)),
     ]
 }

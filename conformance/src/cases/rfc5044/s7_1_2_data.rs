@@ -2,8 +2,8 @@
 
 use crate::script::Action::{self, *};
 use crate::script::{
-    Case, Condition, Setup, Stag, StartupCheck, To, Twist, may, must, private_data, read_request,
-    should,
+    Case, Condition, FrameChanges, Setup, Stag, StartupCheck, To, may, must, private_data,
+    read_request, should,
 };
 use crate::wire::startup::R;
 
@@ -72,7 +72,7 @@ fn rejections() -> Vec<Case> {
         )
         .target_initiates()
         .steps([
-            Propose(Setup::default().twist(Twist::private_data(5).and_flags(R))),
+            Propose(Setup::default().frame_changes(FrameChanges::private_data(5).and_flags(R))),
             // The target has processed the rejection now. Bytes that arrive together with a Reply
             // might count as a part of the Reply.
             ReceivesPrivateData(private_data(5)),
@@ -98,7 +98,7 @@ fn private() -> Vec<Case> {
         .target_responds()
         .steps([
             Require(Condition::PrivateDataOf(most)),
-            Establish(Setup::default().twist(Twist::private_data(most))),
+            Establish(Setup::default().frame_changes(FrameChanges::private_data(most))),
             ReceivesPrivateData(private_data(most)),
             Ping,
         ]),
@@ -110,7 +110,7 @@ fn private() -> Vec<Case> {
         .target_initiates()
         .steps([
             Require(Condition::PrivateDataOf(most)),
-            Establish(Setup::default().twist(Twist::private_data(most))),
+            Establish(Setup::default().frame_changes(FrameChanges::private_data(most))),
             ReceivesPrivateData(private_data(most)),
             Ping,
         ]),
@@ -132,7 +132,7 @@ fn private() -> Vec<Case> {
         .target_initiates()
         .dangerous()
         .steps([
-            Propose(Setup::default().twist(Twist::private_data(300))),
+            Propose(Setup::default().frame_changes(FrameChanges::private_data(300))),
             Establish(Setup::default()),
             Ping,
         ]),

@@ -2,7 +2,7 @@
 
 use super::s7_1_1::bad_reply;
 use crate::script::Action::*;
-use crate::script::{Case, Ends, Setup, Twist, should};
+use crate::script::{Case, Ends, FrameChanges, Setup, should};
 
 /// A reasonable time limit for startup, in seconds.
 const REASONABLE: u64 = 60;
@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
         .target_responds()
         .slow()
         .steps([
-            Propose(Setup::default().never_answers().twist(Twist::only(19))),
+            Propose(Setup::default().never_answers().frame_changes(FrameChanges::only(19))),
             EndWithin(Ends::close(), REASONABLE),
         ]),
         should(
@@ -51,7 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
         .target_initiates()
         .slow()
         .steps([
-            Propose(Setup::default().twist(Twist::only(19))),
+            Propose(Setup::default().frame_changes(FrameChanges::only(19))),
             EndWithin(bad_reply(), REASONABLE),
         ]),
         should(
@@ -70,8 +70,8 @@ pub(super) fn cases() -> Vec<Case> {
         .target_responds()
         .dangerous()
         .steps((0..4).map(|_| {
-            let part = Twist::in_pieces(1..12).and_only(12);
-            Propose(Setup::default().never_answers().twist(part))
+            let part = FrameChanges::in_pieces(1..12).and_only(12);
+            Propose(Setup::default().never_answers().frame_changes(part))
         }))
         .steps([Establish(Setup::default()), Ping]),
     ]

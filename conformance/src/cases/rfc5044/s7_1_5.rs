@@ -1,7 +1,7 @@
 //! RFC 5044 section 7.1.5: the transition from a byte stream to FPDUs.
 
 use crate::script::Action::*;
-use crate::script::{Action, Case, Data, Region, Setup, Stag, To, Twist, must, write};
+use crate::script::{Action, Case, Data, FrameChanges, Region, Setup, Stag, To, must, write};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -23,7 +23,7 @@ fn in_pieces() -> [Action; 5] {
         Establish(
             Setup::default()
                 .no_nudge()
-                .twist(Twist::in_pieces((1..64).map(|piece| piece * 3))),
+                .frame_changes(FrameChanges::in_pieces((1..64).map(|piece| piece * 3))),
         ),
         Region(Region::writable("r", 4096)),
         SendInPieces(

@@ -3,7 +3,7 @@
 use super::{accepted, answered, asked, peer_to_peer, sends};
 use crate::script::Action::*;
 use crate::script::{
-    Action, Case, Condition, Data, Ends, Out, Post, Rtr, SINK_STAG, SINK_TO, Setup, Stag,
+    Action, Case, Condition, Data, Ends, OutSegment, Post, Rtr, SINK_STAG, SINK_TO, Setup, Stag,
     StartupCheck, To, Want, answer_read, may, must, read_request, send, should, write,
 };
 use crate::wire::startup::{Enhanced, reply, request};
@@ -177,7 +177,7 @@ fn initiator_indicates() -> Vec<Case> {
 }
 
 /// Builds the message that the suite sends as this RTR indication.
-fn indication(rtr: Rtr) -> Out {
+fn indication(rtr: Rtr) -> OutSegment {
     match rtr {
         Rtr::Send => send(0),
         Rtr::Write => write(Stag::Is(0x0bad_0100), To::Is(u64::MAX), 0),

@@ -18,8 +18,8 @@ mod s9;
 
 use crate::script::Action::{Establish, Expect, Region as Register, Require};
 use crate::script::{
-    Action, Case, Condition, Data, Ends, Msn, Out, Region, Setup, Stag, To, Want, answer_atomic,
-    atomic, compare_swap, fetch_add,
+    Action, Case, Condition, Data, Ends, Msn, OutSegment, Region, Setup, Stag, To, Want,
+    answer_atomic, atomic, compare_swap, fetch_add,
 };
 
 pub(super) fn all() -> Vec<Case> {
@@ -59,22 +59,22 @@ fn with_region() -> Vec<Action> {
 }
 
 /// Builds a FetchAdd at an offset of region "a".
-fn add(id: u32, offset: i64, add: u64) -> Out {
+fn add(id: u32, offset: i64, add: u64) -> OutSegment {
     masked_add(id, offset, add, 0)
 }
 
 /// Builds a FetchAdd with an Add Mask.
-fn masked_add(id: u32, offset: i64, add: u64, mask: u64) -> Out {
+fn masked_add(id: u32, offset: i64, add: u64, mask: u64) -> OutSegment {
     fetch_add(id, Stag::Of("a"), To::In("a", offset), add, mask)
 }
 
 /// Builds a CmpSwap at an offset of region "a".
-fn swap(id: u32, offset: i64, compare: u64, swap: u64) -> Out {
+fn swap(id: u32, offset: i64, compare: u64, swap: u64) -> OutSegment {
     compare_swap(id, Stag::Of("a"), To::In("a", offset), compare, swap)
 }
 
 /// Builds a CmpSwap with masks. `compare` and `swap` each hold a value and its mask.
-fn masked_swap(id: u32, offset: i64, compare: (u64, u64), swap: (u64, u64)) -> Out {
+fn masked_swap(id: u32, offset: i64, compare: (u64, u64), swap: (u64, u64)) -> OutSegment {
     atomic(Data::Atomic {
         opcode: 2,
         id,
@@ -88,7 +88,7 @@ fn masked_swap(id: u32, offset: i64, compare: (u64, u64), swap: (u64, u64)) -> O
 }
 
 /// Builds any Atomic Request at an offset of region "a". `opcode` is the first word of its header.
-fn request(opcode: u32, id: u32, offset: i64) -> Out {
+fn request(opcode: u32, id: u32, offset: i64) -> OutSegment {
     atomic(Data::Atomic {
         opcode,
         id,
@@ -152,7 +152,7 @@ const LATER: Msn = Msn::Off(1);
 
 /// Builds a response to the first request of the target, with these bits of the Request Identifier
 /// inverted.
-fn flipped(flip: u32) -> Out {
+fn flipped(flip: u32) -> OutSegment {
     let mut answer = answer_atomic(0, 1);
     answer.data = Data::AtomicResponse {
         request: 0,

@@ -25,7 +25,7 @@ fn unknown_operations() -> Vec<Action> {
 }
 
 /// Builds a FetchAdd with these values in the compare fields, which a FetchAdd does not use.
-fn with_compare(id: u32, compare: u64, compare_mask: u64) -> crate::script::Out {
+fn with_compare(id: u32, compare: u64, compare_mask: u64) -> crate::script::OutSegment {
     atomic(Data::Atomic {
         opcode: 0,
         id,

@@ -3,7 +3,8 @@
 use super::{add, answered, with_region};
 use crate::script::Action::*;
 use crate::script::{
-    Action, Case, Condition, Data, Out, SINK_STAG, SINK_TO, Stag, To, Want, must, read_request,
+    Action, Case, Condition, Data, OutSegment, SINK_STAG, SINK_TO, Stag, To, Want, must,
+    read_request,
 };
 
 /// Number of outstanding requests in these cases.
@@ -11,7 +12,7 @@ const DEPTH: u16 = 16;
 
 /// Returns requests and the expected responses. Every `nth` request is a Read of `size` bytes. The
 /// others, or all if `nth` is 0, are FetchAdds of 1.
-fn mix(count: u32, nth: u32, size: usize) -> (Vec<Out>, Vec<Action>) {
+fn mix(count: u32, nth: u32, size: usize) -> (Vec<OutSegment>, Vec<Action>) {
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
     let mut value = 0;
     for id in 0..count {

@@ -2,7 +2,9 @@
 
 use super::{LATER, STAG, asked_add, asked_swap, begin, done, flipped, wrong_msn};
 use crate::script::Action::*;
-use crate::script::{Action, Case, Data, Ends, Out, Post, Setup, answer_atomic, immediate, must};
+use crate::script::{
+    Action, Case, Data, Ends, OutSegment, Post, Setup, answer_atomic, immediate, must,
+};
 
 /// The application posts a FetchAdd and waits for the response.
 fn waiting() -> Vec<Action> {
@@ -12,7 +14,7 @@ fn waiting() -> Vec<Action> {
 }
 
 /// Sends an invalid response, which must not complete the FetchAdd.
-fn invalid(answer: Out) -> Vec<Action> {
+fn invalid(answer: OutSegment) -> Vec<Action> {
     let mut steps = waiting();
     steps.extend([
         Send(vec![answer]),

@@ -4,8 +4,8 @@ use super::begin;
 use crate::check::Rule;
 use crate::script::Action::*;
 use crate::script::{
-    Action, Case, Condition, Data, Ends, Out, Post, Region, Setup, Stag, To, Want, immediate,
-    immediate_se, must, send, write,
+    Action, Case, Condition, Data, Ends, OutSegment, Post, Region, Setup, Stag, To, Want,
+    immediate, immediate_se, must, send, write,
 };
 use crate::wire::segment::opcode;
 
@@ -49,7 +49,7 @@ fn sent() -> Vec<Action> {
 
 /// Sends Immediate Data of invalid lengths, each on its own connection. Each must end the
 /// connection, and no receive may succeed.
-fn wrong_lengths(message: impl Fn(Data) -> Out) -> Vec<Action> {
+fn wrong_lengths(message: impl Fn(Data) -> OutSegment) -> Vec<Action> {
     let mut steps = vec![Require(Condition::Rfc7306)];
     for len in [0, 1, 4, 7, 9, 12, 16, 64] {
         steps.extend([

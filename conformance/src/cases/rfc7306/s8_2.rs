@@ -3,13 +3,13 @@
 use super::{LATER, STAG, add, answered, asked_add, begin, request, swap, untouched, wrong_msn};
 use crate::script::Action::*;
 use crate::script::{
-    Action, Case, Condition, Ends, Out, Post, Region, Setup, Stag, To, answer_atomic, immediate,
-    immediate_se, must, write,
+    Action, Case, Condition, Ends, OutSegment, Post, Region, Setup, Stag, To, answer_atomic,
+    immediate, immediate_se, must, write,
 };
 
 /// Sends each message on its own connection. Each connection must end this way, and no message may
 /// have an effect.
-fn each(messages: impl IntoIterator<Item = Out>, ends: &Ends) -> Vec<Action> {
+fn each(messages: impl IntoIterator<Item = OutSegment>, ends: &Ends) -> Vec<Action> {
     let mut steps = vec![
         Require(Condition::Rfc7306),
         Region(Region::atomic("a", 4096)),
@@ -26,7 +26,7 @@ fn each(messages: impl IntoIterator<Item = Out>, ends: &Ends) -> Vec<Action> {
 }
 
 /// Messages that do not answer any request.
-fn unasked() -> [Out; 4] {
+fn unasked() -> [OutSegment; 4] {
     [
         immediate(b"12345678"),
         immediate_se(b"abcdefgh"),
@@ -120,7 +120,7 @@ fn segment_fields() -> Vec<Case> {
 
 /// Sends each response, on its own connection, to a FetchAdd of the application. Each connection
 /// must end in the given way.
-fn answers(answers: impl IntoIterator<Item = (Out, Ends)>) -> Vec<Action> {
+fn answers(answers: impl IntoIterator<Item = (OutSegment, Ends)>) -> Vec<Action> {
     let mut steps = Vec::new();
     for (answer, ends) in answers {
         steps.extend([

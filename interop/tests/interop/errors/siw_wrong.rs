@@ -13,7 +13,7 @@ const LEN: usize = 64;
 const PART: usize = 16;
 
 /// Our regions that the guest may address. A pair is the TO and the STag of a region.
-struct Lent {
+struct PeerRegions {
     /// Region with all rights.
     all: (u64, u32),
     /// Region without the right of remote write.
@@ -31,7 +31,7 @@ struct Lent {
 struct Row {
     name: &'static str,
     title: &'static str,
-    wrong: fn(&Lent) -> Post,
+    wrong: fn(&PeerRegions) -> Post,
     /// Length in bytes of the receive that we have posted, if there is one.
     receive: Option<usize>,
     /// Layer, Error Type and Error Code of our Terminate Message.
@@ -57,7 +57,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_bad_stag",
         title: "a Write to an unknown STag",
-        wrong: |lent| Post::new("write", 1, &lent.part).remote(lent.all.0, !lent.all.1),
+        wrong: |regions| Post::new("write", 1, &regions.part).remote(regions.all.0, !regions.all.1),
         receive: Some(LEN),
         code: (1, 1, 0x00),
         words: "invalid STag",
@@ -67,7 +67,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_wrong_key",
         title: "a Write with the wrong key of an STag",
-        wrong: |lent| Post::new("write", 1, &lent.part).remote(lent.all.0, lent.all.1 ^ 1),
+        wrong: |regions| {
+            Post::new("write", 1, &regions.part).remote(regions.all.0, regions.all.1 ^ 1)
+        },
         receive: Some(LEN),
         code: (1, 1, 0x00),
         words: "invalid STag",
@@ -78,7 +80,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_no_right",
         title: "a Write to memory without the right of remote write",
-        wrong: |lent| Post::new("write", 1, &lent.part).remote(lent.read_only.0, lent.read_only.1),
+        wrong: |regions| {
+            Post::new("write", 1, &regions.part).remote(regions.read_only.0, regions.read_only.1)
+        },
         receive: Some(LEN),
         code: (1, 1, 0x00),
         words: "access rights violation",
@@ -88,7 +92,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_other_pd",
         title: "a Write to memory of another protection domain",
-        wrong: |lent| Post::new("write", 1, &lent.part).remote(lent.foreign.0, lent.foreign.1),
+        wrong: |regions| {
+            Post::new("write", 1, &regions.part).remote(regions.foreign.0, regions.foreign.1)
+        },
         receive: Some(LEN),
         code: (1, 1, 0x02),
         words: "not associated",
@@ -98,9 +104,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_out_of_bounds",
         title: "a Write that ends one byte after the memory",
-        wrong: |lent| {
-            let to = lent.all.0 + (LEN - PART + 1) as u64;
-            Post::new("write", 1, &lent.part).remote(to, lent.all.1)
+        wrong: |regions| {
+            let to = regions.all.0 + (LEN - PART + 1) as u64;
+            Post::new("write", 1, &regions.part).remote(to, regions.all.1)
         },
         receive: Some(LEN),
         code: (1, 1, 0x01),
@@ -111,7 +117,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_to_wrap",
         title: "a Write whose TO wraps past 2^64",
-        wrong: |lent| Post::new("write", 1, &lent.part).remote(u64::MAX - 1, lent.all.1),
+        wrong: |regions| Post::new("write", 1, &regions.part).remote(u64::MAX - 1, regions.all.1),
         receive: Some(LEN),
         code: (1, 1, 0x03),
         words: "TO wrap",
@@ -121,7 +127,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_bad_stag",
         title: "a Read from an unknown STag",
-        wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.all.0, !lent.all.1),
+        wrong: |regions| Post::new("read", 1, &regions.part).remote(regions.all.0, !regions.all.1),
         receive: Some(LEN),
         code: (0, 1, 0x00),
         words: "invalid STag",
@@ -131,7 +137,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_wrong_key",
         title: "a Read with the wrong key of an STag",
-        wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.all.0, lent.all.1 ^ 1),
+        wrong: |regions| {
+            Post::new("read", 1, &regions.part).remote(regions.all.0, regions.all.1 ^ 1)
+        },
         receive: Some(LEN),
         code: (0, 1, 0x00),
         words: "invalid STag",
@@ -141,7 +149,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_no_right",
         title: "a Read from memory without the right of remote read",
-        wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.write_only.0, lent.write_only.1),
+        wrong: |regions| {
+            Post::new("read", 1, &regions.part).remote(regions.write_only.0, regions.write_only.1)
+        },
         receive: Some(LEN),
         code: (0, 1, 0x02),
         words: "access rights violation",
@@ -151,7 +161,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_other_pd",
         title: "a Read from memory of another protection domain",
-        wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.foreign.0, lent.foreign.1),
+        wrong: |regions| {
+            Post::new("read", 1, &regions.part).remote(regions.foreign.0, regions.foreign.1)
+        },
         receive: Some(LEN),
         code: (0, 1, 0x03),
         words: "not associated",
@@ -161,7 +173,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_out_of_bounds",
         title: "a Read that begins one byte before the memory",
-        wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.all.0 - 1, lent.all.1),
+        wrong: |regions| {
+            Post::new("read", 1, &regions.part).remote(regions.all.0 - 1, regions.all.1)
+        },
         receive: Some(LEN),
         code: (0, 1, 0x01),
         words: "base or bounds violation",
@@ -171,7 +185,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_to_wrap",
         title: "a Read whose TO wraps past 2^64",
-        wrong: |lent| Post::new("read", 1, &lent.part).remote(u64::MAX - 1, lent.all.1),
+        wrong: |regions| Post::new("read", 1, &regions.part).remote(u64::MAX - 1, regions.all.1),
         receive: Some(LEN),
         code: (0, 1, 0x04),
         words: "TO wrap",
@@ -181,7 +195,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "send_no_receive",
         title: "a Send without a receive",
-        wrong: |lent| Post::new("send", 1, &lent.source),
+        wrong: |regions| Post::new("send", 1, &regions.source),
         receive: None,
         code: (1, 2, 0x02),
         words: "no receive is posted",
@@ -191,7 +205,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "send_too_long",
         title: "a Send one byte longer than the receive",
-        wrong: |lent| Post::new("send", 1, &lent.source),
+        wrong: |regions| Post::new("send", 1, &regions.source),
         receive: Some(LEN - 1),
         code: (1, 2, 0x05),
         words: "the receive posted for it takes 63",
@@ -202,7 +216,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "send_inv_bad_stag",
         title: "a Send that invalidates an unknown STag",
-        wrong: |lent| Post::new("send_inv", 1, &lent.source).remote(0, !lent.all.1),
+        wrong: |regions| Post::new("send_inv", 1, &regions.source).remote(0, !regions.all.1),
         receive: Some(LEN),
         code: (0, 1, 0x09),
         words: "the STag cannot be invalidated: the peer's Send would invalidate",
@@ -212,7 +226,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "send_inv_other_pd",
         title: "a Send that invalidates an STag of another protection domain",
-        wrong: |lent| Post::new("send_inv", 1, &lent.source).remote(0, lent.foreign.1),
+        wrong: |regions| Post::new("send_inv", 1, &regions.source).remote(0, regions.foreign.1),
         receive: Some(LEN),
         code: (0, 1, 0x09),
         words: "which other QPs may use too",
@@ -272,7 +286,7 @@ fn judge(rig: &mut Rig, row: &Row) -> Result<Outcome> {
     let read_only = us.region(LEN, lw | rr)?;
     let write_only = us.region(LEN, lw | rw)?;
     let foreign = other_pd.register(vec![0; LEN], lw | rw | rr)?;
-    let lent = Lent {
+    let regions = PeerRegions {
         all: (all.addr(), all.rkey()),
         read_only: (read_only.addr(), read_only.rkey()),
         write_only: (write_only.addr(), write_only.rkey()),
@@ -281,7 +295,7 @@ fn judge(rig: &mut Rig, row: &Row) -> Result<Outcome> {
         part: sge(&source, 0, PART),
     };
     rig.agent.fill(&source, 0, LEN, 3)?;
-    rig.agent.post(conn, &(row.wrong)(&lent))?;
+    rig.agent.post(conn, &(row.wrong)(&regions))?;
 
     let (title, who) = match row.code {
         (1, 2, 0x02) => ("no receive posted: ", Who::Program),

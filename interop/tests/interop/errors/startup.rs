@@ -6,7 +6,7 @@ use uwarp_interop::{Answer, Outcome, Result, Rig};
 use super::raw::pinned;
 use super::{case, same};
 use crate::Case;
-use crate::raw_pair::{guest_calls, knock};
+use crate::raw_pair::{connect_and_send, guest_calls};
 
 /// A Reply of the raw peer to siw's Request.
 struct Reply {
@@ -255,7 +255,7 @@ fn reply(rig: &mut Rig, row: &Reply) -> Result<Outcome> {
 }
 
 fn request(rig: &mut Rig, row: &Request) -> Result<Outcome> {
-    let (mut peer, _) = knock(rig, &(row.bytes)())?;
+    let (mut peer, _) = connect_and_send(rig, &(row.bytes)())?;
     same("bytes from siw", &peer.rest()?, &(row.says)())?;
     // The application of siw gets no event.
     same("reports of the guest", &rig.agent.unread(), &Vec::new())?;

@@ -22,7 +22,7 @@ const LEN: usize = 64;
 const PART: u32 = 16;
 
 /// Regions of the guest.
-struct Lent {
+struct PeerRegions {
     all: Region,
     /// Region without the right of remote write.
     read_only: Region,
@@ -33,7 +33,7 @@ struct Lent {
 struct Row {
     name: &'static str,
     title: &'static str,
-    wrong: for<'a> fn(&Lent, &'a [Sge]) -> SendWr<'a>,
+    wrong: for<'a> fn(&PeerRegions, &'a [Sge]) -> SendWr<'a>,
     /// Number of bytes that the request moves.
     len: u32,
     /// Length in bytes of the receive in the guest, if there is one.
@@ -66,7 +66,13 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_bad_stag",
         title: "a Write to an unknown STag",
-        wrong: |lent, from| SendWr::write(1, from, RemoteBuffer::at(lent.all.addr, !lent.all.rkey)),
+        wrong: |regions, from| {
+            SendWr::write(
+                1,
+                from,
+                RemoteBuffer::at(regions.all.addr, !regions.all.rkey),
+            )
+        },
         len: PART,
         receive: Some(LEN),
         code: (1, 1, 0x00),
@@ -80,8 +86,12 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_wrong_key",
         title: "a Write with the wrong key of an STag",
-        wrong: |lent, from| {
-            SendWr::write(1, from, RemoteBuffer::at(lent.all.addr, lent.all.rkey ^ 1))
+        wrong: |regions, from| {
+            SendWr::write(
+                1,
+                from,
+                RemoteBuffer::at(regions.all.addr, regions.all.rkey ^ 1),
+            )
         },
         len: PART,
         receive: Some(LEN),
@@ -96,11 +106,11 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_no_right",
         title: "a Write to memory without the right of remote write",
-        wrong: |lent, from| {
+        wrong: |regions, from| {
             SendWr::write(
                 1,
                 from,
-                RemoteBuffer::at(lent.read_only.addr, lent.read_only.rkey),
+                RemoteBuffer::at(regions.read_only.addr, regions.read_only.rkey),
             )
         },
         len: PART,
@@ -116,11 +126,11 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_other_pd",
         title: "a Write to memory of another protection domain",
-        wrong: |lent, from| {
+        wrong: |regions, from| {
             SendWr::write(
                 1,
                 from,
-                RemoteBuffer::at(lent.foreign.addr, lent.foreign.rkey),
+                RemoteBuffer::at(regions.foreign.addr, regions.foreign.rkey),
             )
         },
         len: PART,
@@ -136,8 +146,12 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_out_of_bounds",
         title: "a Write that ends one byte after the memory",
-        wrong: |lent, from| {
-            SendWr::write(1, from, RemoteBuffer::at(lent.all.addr + 49, lent.all.rkey))
+        wrong: |regions, from| {
+            SendWr::write(
+                1,
+                from,
+                RemoteBuffer::at(regions.all.addr + 49, regions.all.rkey),
+            )
         },
         len: PART,
         receive: Some(LEN),
@@ -152,7 +166,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_to_wrap",
         title: "a Write whose TO wraps past 2^64",
-        wrong: |lent, from| SendWr::write(1, from, RemoteBuffer::at(u64::MAX - 1, lent.all.rkey)),
+        wrong: |regions, from| {
+            SendWr::write(1, from, RemoteBuffer::at(u64::MAX - 1, regions.all.rkey))
+        },
         len: PART,
         receive: Some(LEN),
         code: (1, 0, 0x00),
@@ -169,7 +185,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_bad_stag",
         title: "a Read from an unknown STag",
-        wrong: |lent, to| SendWr::read(1, to, RemoteBuffer::at(lent.all.addr, !lent.all.rkey)),
+        wrong: |regions, to| {
+            SendWr::read(1, to, RemoteBuffer::at(regions.all.addr, !regions.all.rkey))
+        },
         len: PART,
         receive: Some(LEN),
         code: (0, 1, 0x00),
@@ -183,7 +201,13 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_wrong_key",
         title: "a Read with the wrong key of an STag",
-        wrong: |lent, to| SendWr::read(1, to, RemoteBuffer::at(lent.all.addr, lent.all.rkey ^ 1)),
+        wrong: |regions, to| {
+            SendWr::read(
+                1,
+                to,
+                RemoteBuffer::at(regions.all.addr, regions.all.rkey ^ 1),
+            )
+        },
         len: PART,
         receive: Some(LEN),
         code: (0, 1, 0x00),
@@ -197,11 +221,11 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_other_pd",
         title: "a Read from memory of another protection domain",
-        wrong: |lent, to| {
+        wrong: |regions, to| {
             SendWr::read(
                 1,
                 to,
-                RemoteBuffer::at(lent.foreign.addr, lent.foreign.rkey),
+                RemoteBuffer::at(regions.foreign.addr, regions.foreign.rkey),
             )
         },
         len: PART,
@@ -217,7 +241,13 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_out_of_bounds",
         title: "a Read that begins one byte before the memory",
-        wrong: |lent, to| SendWr::read(1, to, RemoteBuffer::at(lent.all.addr - 1, lent.all.rkey)),
+        wrong: |regions, to| {
+            SendWr::read(
+                1,
+                to,
+                RemoteBuffer::at(regions.all.addr - 1, regions.all.rkey),
+            )
+        },
         len: PART,
         receive: Some(LEN),
         code: (0, 1, 0x01),
@@ -312,7 +342,7 @@ fn refused(rig: &mut Rig, row: &Row, peer: Peer, role: Role) -> Result<()> {
         rkey: u32::try_from(number("rkey")?)?,
         len: LEN,
     };
-    let lent = Lent {
+    let regions = PeerRegions {
         all,
         read_only,
         foreign,
@@ -346,7 +376,7 @@ fn refused(rig: &mut Rig, row: &Row, peer: Peer, role: Role) -> Result<()> {
     }
     let memory = us.region(LEN, Access::LOCAL_WRITE)?;
     let sges = [memory.sge(0, row.len)];
-    us.qp.post_send(&(row.wrong)(&lent, &sges))?;
+    us.qp.post_send(&(row.wrong)(&regions, &sges))?;
 
     told(&end(&us)?, row, peer)?;
     same("our completions", &ours(&us, 3)?, &want)?;
@@ -363,7 +393,7 @@ fn refused(rig: &mut Rig, row: &Row, peer: Peer, role: Role) -> Result<()> {
         )?;
     }
     over(&mut rig.agent, conn, row.device)?;
-    for region in [&lent.all, &lent.read_only, &lent.foreign] {
+    for region in [&regions.all, &regions.read_only, &regions.foreign] {
         rig.agent.check_zero(region, 0, LEN)?;
     }
     Ok(())

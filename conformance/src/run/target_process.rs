@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 /// Running process of a command.
-pub(super) struct Shim(Child);
+pub(super) struct TargetProcess(Child);
 
-impl Shim {
+impl TargetProcess {
     /// Starts the command with the address to which it has to connect.
     pub(super) fn start(command: &str, at: SocketAddr) -> io::Result<Self> {
         let (host, port, addr) = (at.ip().to_string(), at.port().to_string(), at.to_string());
@@ -33,11 +33,11 @@ impl Shim {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map(Shim)
+            .map(TargetProcess)
     }
 }
 
-impl Drop for Shim {
+impl Drop for TargetProcess {
     fn drop(&mut self) {
         // Ignores an error: the process may already have ended, and `wait` still reaps it.
         let _ = self.0.kill();

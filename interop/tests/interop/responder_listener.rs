@@ -9,20 +9,20 @@ use crate::pair::{Ours, Role};
 use crate::setup::{joined, listen};
 
 /// Listener on the responder's side.
-pub(crate) enum Door {
+pub(crate) enum ResponderListener {
     Guest(u16, ListenerNum),
     /// Listener on our side, and the parameters of the guest's QPs.
     Us(Listener, QpParams),
 }
 
-impl Door {
+impl ResponderListener {
     /// Opens a listener. `qp_params` are the parameters of the guest's QPs.
     pub(crate) fn open(
         rig: &mut Rig,
         ours: &Ours,
         role: Role,
         qp_params: QpParams,
-    ) -> Result<Door> {
+    ) -> Result<ResponderListener> {
         Ok(match role {
             Role::GuestServes => {
                 let port = rig.guest_port();
@@ -30,16 +30,16 @@ impl Door {
                     qp_params,
                     ..Listen::default()
                 };
-                Door::Guest(port, rig.agent.listen(port, &options)?)
+                ResponderListener::Guest(port, rig.agent.listen(port, &options)?)
             }
-            Role::GuestConnects => Door::Us(listen(rig, ours)?, qp_params),
+            Role::GuestConnects => ResponderListener::Us(listen(rig, ours)?, qp_params),
         })
     }
 
     /// Establishes one more connection, with this QP of ours.
     pub(crate) fn connect(&self, rig: &mut Rig, qp: &Qp) -> Result<Conn> {
         match self {
-            Door::Guest(port, listener) => {
+            ResponderListener::Guest(port, listener) => {
                 let to = rig.wire.guest_addr(*port);
                 let agent = &mut rig.agent;
                 thread::scope(|scope| {
@@ -49,7 +49,7 @@ impl Door {
                     accepted
                 })
             }
-            Door::Us(listener, qp_params) => {
+            ResponderListener::Us(listener, qp_params) => {
                 let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());
                 let conn = rig.agent.open_conn(ip, port, qp_params)?;
                 rig.agent.connect(conn, &Answer::default())?;

@@ -7,7 +7,7 @@ use crate::words::many;
 
 /// Changes to single fields of a startup frame, and to the way it is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Twist {
+pub(crate) struct FrameChanges {
     key: Option<[u8; 16]>,
     flags: u8,
     rev: Option<u8>,
@@ -19,63 +19,63 @@ pub(crate) struct Twist {
     pub(crate) only: Option<usize>,
 }
 
-impl Twist {
+impl FrameChanges {
     /// Creates a change that replaces the Key.
     pub(crate) fn key(key: &[u8; 16]) -> Self {
-        Twist {
+        FrameChanges {
             key: Some(*key),
-            ..Twist::default()
+            ..FrameChanges::default()
         }
     }
 
     /// Creates a change that sets these flags in addition to the others.
     pub(crate) fn flags(flags: u8) -> Self {
-        Twist {
+        FrameChanges {
             flags,
-            ..Twist::default()
+            ..FrameChanges::default()
         }
     }
 
     /// Creates a change that replaces the revision.
     pub(crate) fn rev(rev: u8) -> Self {
-        Twist {
+        FrameChanges {
             rev: Some(rev),
-            ..Twist::default()
+            ..FrameChanges::default()
         }
     }
 
     /// Creates a change that appends this many bytes of Private Data, with the values 0, 1, 2 and
     /// so on. Enhanced connection data remains before them.
     pub(crate) fn private_data(len: usize) -> Self {
-        Twist {
+        FrameChanges {
             private_data: private_data(len),
-            ..Twist::default()
+            ..FrameChanges::default()
         }
     }
 
     /// Creates a change that appends this many zeros after the frame, without counting them in
     /// PD_Length. The zeros are no valid FPDU, because a ULPDU has at least one byte.
     pub(crate) fn trailing(zeros: i16) -> Self {
-        Twist {
+        FrameChanges {
             private_data: vec![0; usize::from(zeros.unsigned_abs())],
             claim: -zeros,
-            ..Twist::default()
+            ..FrameChanges::default()
         }
     }
 
     /// Creates a change that cuts the frame at these offsets.
     pub(crate) fn in_pieces(cuts: impl IntoIterator<Item = usize>) -> Self {
-        Twist {
+        FrameChanges {
             cuts: cuts.into_iter().collect(),
-            ..Twist::default()
+            ..FrameChanges::default()
         }
     }
 
     /// Creates a change that sends only the first `bytes` bytes.
     pub(crate) fn only(bytes: usize) -> Self {
-        Twist {
+        FrameChanges {
             only: Some(bytes),
-            ..Twist::default()
+            ..FrameChanges::default()
         }
     }
 
