@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// takes a free port
     #[arg(short = 'p', value_name = "PORT", default_value_t = 7174)]
     port: u16,
-    /// Port for controllers, on the kernel's TCP. 0 takes a free one, and so does -p 0 [default:
+    /// Port for controllers, on the kernel's TCP. 0 or -p 0 selects a free port [default:
     /// PORT + 1]
     #[arg(long, value_name = "PORT")]
     control: Option<u16>,

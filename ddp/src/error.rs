@@ -35,7 +35,7 @@ pub enum DdpError {
     #[error("{0}")]
     Untagged(#[from] UntaggedFault),
     /// An error of this side prevents DDP from continuing.
-    #[error("DDP on this side cannot go on (local catastrophic error)")]
+    #[error("DDP on this side cannot continue (local catastrophic error)")]
     LocalCatastrophic,
 }
 
@@ -46,7 +46,7 @@ pub enum DdpError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum TaggedFault {
     /// The STag does not exist, was invalidated, or has another key.
-    #[error("invalid STag: it was never given out, or is not valid any more")]
+    #[error("invalid STag: it was never issued, or is not valid any more")]
     InvalidSTag,
     /// The STag exists, but belongs to another protection domain or another QP than this stream.
     #[error("the STag is not associated with this stream")]
@@ -77,7 +77,7 @@ pub enum UntaggedFault {
         msn: Msn,
     },
     /// The message is not the next one in order.
-    #[error("Message Sequence Number {got}, but it is the turn of {expected}")]
+    #[error("Message Sequence Number {got}, expected {expected}")]
     MsnRange {
         /// Number of the next message in order.
         expected: Msn,

@@ -262,7 +262,7 @@ fn connect(
 }
 
 fn unexpected(control: &Control, said: &ToClient) -> PerfError {
-    control.protocol(format!("it sent {said:?} out of turn"))
+    control.protocol(format!("it sent {said:?} unexpectedly"))
 }
 
 fn seconds(nanos: u64) -> f64 {

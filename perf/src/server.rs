@@ -219,7 +219,7 @@ impl Server {
         }
         match control.receive("while memory was exchanged", PATIENCE)? {
             ToServer::Memory(memory) => traffic.set_remote(memory)?,
-            other => return Err(control.protocol(format!("it sent {other:?} out of turn"))),
+            other => return Err(control.protocol(format!("it sent {other:?} unexpectedly"))),
         }
         control.send(&ToClient::Memory(traffic.memory()))?;
         Ok(traffic)
@@ -259,7 +259,7 @@ impl Session<'_> {
 
     fn unexpected(&self, said: &ToServer) -> PerfError {
         self.control
-            .protocol(format!("it sent {said:?} out of turn"))
+            .protocol(format!("it sent {said:?} unexpectedly"))
     }
 
     /// Returns the number of messages that the client sent on each QP, or `None` if the measurement

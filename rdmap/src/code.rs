@@ -62,7 +62,7 @@ impl TerminateCode {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match (self.layer, self.etype, self.code) {
-            (0, 0, _) => "a local error at the sender, of which it says no more",
+            (0, 0, _) => "a local error at the sender, without details",
             (0, 1, 0x00) => "invalid STag",
             (0, 1, 0x01) => "base or bounds violation",
             (0, 1, 0x02) => "access rights violation",
@@ -75,7 +75,7 @@ impl TerminateCode {
             (0, 2, 0x06) => "unexpected opcode",
             (0, 2, 0x07) => "catastrophic error, localized to the RDMAP stream",
             (0, 2, 0x08) => "catastrophic error, global",
-            (1, 0, _) => "a local error of DDP at the sender, of which it says no more",
+            (1, 0, _) => "a local error of DDP at the sender, without details",
             (1, 1, 0x00) => "invalid STag",
             (1, 1, 0x01) => "base or bounds violation",
             (1, 1, 0x02) => "STag not associated with the DDP stream",

@@ -44,7 +44,7 @@ pub enum StreamError {
         got: Qn,
     },
     /// The segments of one message have different opcodes.
-    #[error("a message began as {first} and went on as {got}")]
+    #[error("a message began as {first} and continued as {got}")]
     OpcodeChanged {
         /// Opcode of the earlier segments.
         first: Opcode,
@@ -117,7 +117,7 @@ pub enum StreamError {
     #[error("the LLP reports: {}", TerminateCode::new(2, 0, *.0).name())]
     Mpa(u8),
     /// This side cannot continue.
-    #[error("this side cannot go on (local catastrophic error)")]
+    #[error("this side cannot continue (local catastrophic error)")]
     LocalCatastrophic,
     /// The stream had already ended, so the segment is dropped. The peer did nothing wrong.
     #[error("the stream has ended; what arrives on it is dropped")]

@@ -163,7 +163,7 @@ impl Scenario {
             connections,
             incidents: Vec::new(),
         };
-        scenario.add_mishaps(random);
+        scenario.add_incidents(random);
         if harmless {
             let lives = |incident: &Incident| {
                 !matches!(
@@ -214,7 +214,7 @@ impl Scenario {
         lines.join("\n    ")
     }
 
-    fn add_mishaps(&mut self, random: &mut Rng) {
+    fn add_incidents(&mut self, random: &mut Rng) {
         let at = |random: &mut Rng| {
             // Most runs end after some tens of milliseconds.
             Duration::from_micros(1 << random.u32(7..17))

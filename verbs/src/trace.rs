@@ -51,7 +51,7 @@ pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
     }
     let _ = write!(
         text,
-        ": {reason}\n  whose doing: {}; layer: {}",
+        ": {reason}\n  caused by: {}; layer: {}",
         cause.who(),
         cause.layer()
     );

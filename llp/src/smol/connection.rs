@@ -79,7 +79,7 @@ impl SmolConnection {
     ) -> Result<Self, LlpError> {
         let misuse = |why| LlpError::Misuse { op: "connect", why };
         if to.port() == 0 {
-            return Err(misuse("port 0 is no port to connect to"));
+            return Err(misuse("the destination port is 0"));
         }
         let mailbox = new_mailbox(stack, None)?;
         let key = stack.register(local, to, &mailbox)?;
@@ -89,7 +89,7 @@ impl SmolConnection {
         socket.set_timeout(Some(timeout));
         socket
             .connect(this.interface.context(), key.remote, key.local)
-            .map_err(|_| misuse("these two addresses make no connection"))?;
+            .map_err(|_| misuse("no connection is possible between these addresses"))?;
         this.pump();
         Ok(this)
     }
@@ -118,7 +118,7 @@ impl SmolConnection {
             Ok(()) => Ok(Ok(this)),
             Err(_) => Err(LlpError::Misuse {
                 op: "accept a connection",
-                why: "it is to port 0",
+                why: "the destination port is 0",
             }),
         }
     }

@@ -208,7 +208,7 @@ pub enum StartupError {
     /// does not match the Private Data (5044-7.1.1-16), or the initiator did not wait for the Reply
     /// (5044-7.1.2-11). The owner of the stream raises this error.
     #[error(
-        "the peer sent {count} bytes behind its MPA Request and before our Reply: the length of its private data is wrong, or it does not wait for the Reply"
+        "the peer sent {count} bytes after its MPA Request and before our Reply: the length of its private data is wrong, or it does not wait for the Reply"
     )]
     TrailingBytes {
         /// Number of bytes after the Request.

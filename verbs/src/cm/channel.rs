@@ -25,7 +25,7 @@ pub enum CmWaitError {
     #[error("no event of the connection manager is waiting")]
     WouldBlock,
     /// No event arrived within this time.
-    #[error("no event of the connection manager came within {0:?}")]
+    #[error("no event of the connection manager arrived within {0:?}")]
     TimedOut(Duration),
     /// The channel was created before a fork.
     #[error(transparent)]

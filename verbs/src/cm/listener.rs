@@ -290,7 +290,7 @@ impl ListenerInner {
                         return;
                     }
                     Err(error) if self.device.network.fault().is_some() => {
-                        tracing::warn!(%error, "the listener takes no more connections");
+                        tracing::warn!(%error, "the listener accepts no more connections");
                         break error;
                     }
                     Err(error) => {

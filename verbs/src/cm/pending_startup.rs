@@ -29,7 +29,7 @@ pub(super) trait RequestSink: Send + Sync {
     /// Reports a failed startup: no valid MPA Request arrived, or a limit is reached.
     fn failed(&self, peer: SocketAddr, error: StartupError);
 
-    /// Reports that the listener takes no more connections. Not called for a single stream.
+    /// Reports that the listener accepts no more connections. Not called for a single stream.
     fn down(&self, _error: LlpError) {}
 
     /// Rejects the requests whose time for a decision has passed by `now`. Not called for a single

@@ -39,7 +39,7 @@ pub struct Listener {
 #[non_exhaustive]
 pub enum ListenError {
     /// No request arrived in time.
-    #[error("no connection request came within {waited:?}")]
+    #[error("no connection request arrived within {waited:?}")]
     TimedOut {
         /// Duration of the wait.
         waited: Duration,
@@ -48,7 +48,7 @@ pub enum ListenError {
     #[error(transparent)]
     Inherited(#[from] Inherited),
     /// No more requests will arrive, because the network has failed.
-    #[error("the listener takes no more connections: {error}")]
+    #[error("the listener accepts no more connections: {error}")]
     Down {
         /// Error of the network.
         error: LlpError,

@@ -22,7 +22,7 @@ pub enum ChannelError {
     #[error("no completion event is waiting")]
     WouldBlock,
     /// No event arrived within this time.
-    #[error("no completion event came within {0:?}")]
+    #[error("no completion event arrived within {0:?}")]
     TimedOut(Duration),
     /// The channel was created before a fork.
     #[error(transparent)]

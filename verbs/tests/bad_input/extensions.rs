@@ -146,7 +146,7 @@ fn immediate_data_within_a_send() {
             mo: 8,
             ..immediate(&s, &[1; 8])
         };
-        s.refuses(&second.bytes(), OPCODE, "went on as", None);
+        s.refuses(&second.bytes(), OPCODE, "continued as", None);
     }
 }
 

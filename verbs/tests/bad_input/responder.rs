@@ -140,11 +140,11 @@ fn enhanced_request_without_its_words() {
 pub(crate) fn private_data_longer_than_its_length() {
     refuses(
         &startup_claiming(REQUEST, CRC, 1, 4, b"six oc"),
-        "2 bytes behind its MPA Request",
+        "2 bytes after its MPA Request",
     );
     refuses(
         &startup_claiming(REQUEST, CRC, 1, 0, &[0; 600]),
-        "behind its MPA Request",
+        "after its MPA Request",
     );
 }
 

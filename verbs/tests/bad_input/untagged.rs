@@ -202,7 +202,7 @@ fn send_whose_opcode_changes_on_the_way() {
             mo: 8,
             ..s.next_send(b"more")
         };
-        s.refuses(&second.bytes(), Code::rdmap(2, 0x06), "went on as", None);
+        s.refuses(&second.bytes(), Code::rdmap(2, 0x06), "continued as", None);
     }
 }
 

@@ -173,7 +173,7 @@ const ROWS: &[Row] = &[
         receive: Some(LEN),
         code: (1, 0, 0x00),
         rfc: Some((1, 1, 0x03)),
-        start: "RDMA Write refused: a local error of DDP at the sender, of which it says no more (DDP local catastrophic error, 1/0/00)",
+        start: "RDMA Write refused: a local error of DDP at the sender, without details (DDP local catastrophic error, 1/0/00)",
         words: &[
             LAYOUT,
             "which means by it: TO and length of the Write wrap past 2^64 (RFC 5041 has 1/1/03, TO wrap)",

@@ -156,7 +156,7 @@ pub(super) fn check_segments(segments: &[Segment]) -> Result<(), String> {
     let mut numbers = Numbers::default();
     for segment in segments {
         if terminated {
-            return Err(format!("{segment:?} behind a Terminate")); // 5040-5.4-07
+            return Err(format!("{segment:?} after a Terminate")); // 5040-5.4-07
         }
         if segment.len == 0 && !segment.last {
             // 5041-5.2-09. An empty Write segment crashes Linux 6.1.
