@@ -41,10 +41,10 @@ pub(crate) fn remove_socket_files_on_signals() {
     }
 }
 
-/// Makes writes to a closed pipe return an error instead of ending this process. A Rust program
-/// starts in this state.
+/// Makes writes to a closed pipe return an error instead of ending this process. Rust starts a
+/// program in this state. A failed `exec` ends the state, and this function restores it.
 pub(crate) fn ignore_broken_pipes() {
-    // If this fails, SIGPIPE ends the process, also without a message.
+    // If this fails, a write to a closed pipe ends the process. The message is lost in either case.
     let _ = flag::register(SIGPIPE, Arc::default());
 }
 
@@ -68,8 +68,8 @@ pub(crate) fn catch_end_signals() -> io::Result<Receiver<()>> {
 }
 
 /// Makes the first SIGINT or SIGTERM set the returned flag, so that the command can end gracefully.
-/// The next one ends it at once. A signal that the parent process has set to be ignored stays
-/// ignored.
+/// The next such signal ends the process at once. A signal that the parent process has set to be
+/// ignored stays ignored.
 pub(crate) fn catch_stop_signals() -> io::Result<Arc<AtomicBool>> {
     let requests = catch_end_signals()?;
     let stop = Arc::new(AtomicBool::new(false));

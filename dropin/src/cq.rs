@@ -63,8 +63,8 @@ pub(crate) unsafe fn create(
             device.create_cq_on(depth, unsafe { channel::of(channel) }, number)
         };
         let cq = cq.map_err(|error| errno::of_device(&error))?;
-        // SAFETY: all fields may be zero: numbers, pointers, absent functions, and a mutex and a
-        // condition as their initialisers set them.
+        // SAFETY: zero is valid for every field: numbers, pointers, function pointers (`None`), and
+        // the mutex and the condition variable, whose static initialisers are all zero.
         let mut shown: ibv_cq_ex = unsafe { mem::zeroed() };
         shown.context = context;
         shown.channel = channel;

@@ -16,7 +16,7 @@ fn a_slot_comes_back_as_it_was_stored() {
 
 #[test]
 fn a_slot_that_is_half_old_and_half_new_is_seen_as_torn() {
-    // Both values have the same length, and differ in the version and in the value.
+    // The two slots differ in the version and in the value; the values have the same length.
     let old = emit(7, "apple", &"a".repeat(100));
     let new = emit(8, "apple", &"b".repeat(100));
     let differ = (0..SLOT).filter(|at| old[*at] != new[*at]);

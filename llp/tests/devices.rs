@@ -1,5 +1,5 @@
-//! Transfers over every device that a specification can name. The peer is the kernel's TCP, in a
-//! separate network namespace, or a second device.
+//! Transfers over the devices `tap`, `raw` and `unix` of a [`DeviceSpec`]. The peer is a second
+//! device, or the kernel's TCP; tests with the kernel run in a network namespace of their own.
 
 mod common;
 mod netns;

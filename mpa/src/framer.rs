@@ -68,7 +68,7 @@ impl Framer {
     }
 
     /// Returns the number of bytes framed so far in Full Operation. This is the stream offset of
-    /// the next FPDU, or of the Marker before it.
+    /// the next FPDU. A Marker directly before the length field counts as part of that FPDU.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position

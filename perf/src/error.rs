@@ -88,16 +88,17 @@ pub enum PerfError {
         /// Description of the violation.
         what: String,
     },
-    /// In at least one direction, no message completed between the two margins.
+    /// In at least one direction, no message completed in the measured time, which excludes a
+    /// margin at the start and at the end.
     #[error(
         "nothing was measured: no message of {size} bytes completed between the margins of {margin} s at both ends of {seconds} s"
     )]
     NothingMeasured {
         /// Size of a message in bytes.
         size: u32,
-        /// Duration of the measurement in seconds.
+        /// Duration of the measurement in seconds, including both margins.
         seconds: f64,
-        /// Margin in seconds.
+        /// Length of each margin in seconds.
         margin: f64,
     },
     /// The peer has stopped sending.

@@ -4,9 +4,9 @@
 //!
 //! The client has the [`Plan`], and the server performs the other side of the plan. They exchange
 //! messages in JSON over a control connection (`control`), and move data over one connection for
-//! each QP of the plan. The first message of each side has the same format as in perftest. The
-//! commands `uwarp perf` and perftest share a default port, so each can recognize the other
-//! (`greeting`).
+//! each QP of the plan. `uwarp perf` and perftest share a default port. The first message of each
+//! side therefore has the format of perftest's first message, so that each program can recognize
+//! the other (`greeting`).
 //!
 //! ```
 //! use uwarp_perf::{Plan, Server, Test, run};

@@ -158,7 +158,8 @@ pub(crate) fn renumber(packet: &mut [u8], sequence: Option<u32>, acknowledged: O
     fix_checksums(packet);
 }
 
-/// Sets the length field of IP to `len`. Afterwards only the IPv4 header checksum is correct.
+/// Sets the length field of IP as for a packet of `len` bytes, headers included. Updates the
+/// checksum of an IPv4 header. The checksum of TCP is not updated and may be wrong afterwards.
 pub(crate) fn set_length(packet: &mut [u8], len: usize) {
     let Some(ip) = ip_len(packet) else {
         return;

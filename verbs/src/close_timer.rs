@@ -1,4 +1,5 @@
-//! Time limit of a close, which runs while the peer's TCP acknowledges nothing.
+//! Time limit of a close. It restarts whenever the peer's TCP has acknowledged enough bytes
+//! ([`LEAST`]).
 
 use std::time::{Duration, Instant};
 

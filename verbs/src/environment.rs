@@ -1,8 +1,10 @@
 //! Environment variables that uwarp reads (`UWARP_...`), to report misspelled ones.
 //!
-//! This module reads only the names of the variables. The command reads its own variables through
-//! its options. The drop-in library reads all variables that concern a device. `UWARP_TRACE` is
-//! read where the trace is written. All of them accept the words of [`flag`] for a switch.
+//! This module reads only the names of the variables. The command reads most of its variables
+//! through its options. The drop-in library reads all variables that concern a device. `UWARP_LOG`
+//! and `UWARP_TRACE` are read where the log and the trace are written. [`flag`] reads the value of
+//! a variable that turns something on or off. Only `UWARP_CRC` and `UWARP_MARKERS` accept no other
+//! words than `on` and `off`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -30,7 +32,7 @@ pub const VARIABLES: &[&str] = &[
     "UWARP_WRITE_EVENTS",
 ];
 
-/// Values of a variable that turns something on or off.
+/// Values that [`flag`] accepts, for error messages.
 pub const FLAG_VALUES: &str = "1 or 0 (also on or off, yes or no, true or false)";
 
 /// Returns true if `value` means on, and false if it means off. Returns `None` for any other value.

@@ -1,8 +1,9 @@
 //! Software RNIC: RDMA verbs over iWARP (RFC 5040 to 5044, 6581 and 7306) in user space.
 //!
-//! Two machines with plain TCP exchange one-sided Writes, Reads and atomics, Sends and Immediate
-//! Data. They need no RDMA hardware, no kernel module and no root. The bytes on the wire are those
-//! of the RFCs. The peer may be another uwarp, the Linux `siw` driver or a hardware iWARP RNIC.
+//! Two machines with plain TCP exchange Sends, Immediate Data, and one-sided Writes, Reads and
+//! atomics. They need no RDMA hardware, no kernel module and no root. The bytes on the wire are
+//! those of the RFCs. The peer may be another uwarp, the Linux `siw` driver or a hardware iWARP
+//! RNIC.
 //!
 //! # The objects
 //! A [`Device`] is one software RNIC over one network. It creates protection domains ([`Pd`]),
@@ -16,7 +17,8 @@
 //! * [`CmId`] and [`EventChannel`]: connection management by events, for programs that may not
 //!   block.
 //! * [`aio`]: an async API.
-//! * [`Limits`]: bounds on the resources that peers and the parts of a program may hold.
+//! * [`Limits`]: bounds on the resources of a device, in all, for each peer and for each protection
+//!   domain.
 //!
 //! # Atomics and Immediate Data
 //! [`SendWr::fetch_add`], [`SendWr::compare_swap`] and [`SendWr::swap`] change a word of 8 bytes in
@@ -82,7 +84,8 @@
 //! * **Progress**: a thread that polls an empty CQ drives the connections of that CQ. When no
 //!   thread polls, a background thread takes over, so one-sided operations complete while the
 //!   target sleeps.
-//! * **Memory** that a work request names must stay unchanged until its completion.
+//! * **Memory** that a work request names belongs to the library until the completion. Do not
+//!   change the source of a Send or Write, and do not use the target of a receive, Read or atomic.
 //! * **A fork** leaves all objects to the parent. In the child, calls on them fail with
 //!   [`Inherited`], and dropping them does nothing. The child opens its own device.
 //! * **Errors** end the connection, as in every RDMA transport. Outstanding work requests complete

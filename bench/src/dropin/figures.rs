@@ -33,7 +33,8 @@ impl Section {
 pub(super) enum Of {
     /// A raw ping-pong. Its value is seconds one way.
     Raw { kind: Kind, pinned: bool },
-    /// Raw TCP that spins, with this work on messages of this size. Its value is bytes per second.
+    /// Raw TCP with both ends spinning. They also do this work (such as the CRC) for each message
+    /// of this size. Its value is bytes per second.
     Working(raw::Work, usize),
     /// `uwarp perf` with these arguments.
     Perf(&'static [&'static str], Metric),
@@ -64,7 +65,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// Returns the unit in tables, and the number of measured units in it.
+    /// Returns the unit used in tables, and its size in B/s or seconds.
     pub(super) fn unit(&self) -> (&'static str, f64) {
         let is_bandwidth = match self.of {
             Of::Raw { .. } | Of::Crowd(_) => false,
@@ -265,8 +266,9 @@ const BOUNDS: [(&str, raw::Work); 2] = [
     ),
     ("raw TCP with placement, 1 MiB", raw::Work::of(false, false)),
 ];
-/// A measurement in which the sender writes the data: the work, the length, and the names over TCP
-/// and over verbs.
+/// The last measurement of `RANKS`, with `ofi_rxm` set to transfer large messages by Writes of the
+/// sender, not by Reads of the receiver: the work, the length, and the names over TCP and over
+/// verbs.
 const BY_WRITES: (Work, usize, &str, &str) = (
     OSU,
     1 << 20,
@@ -282,7 +284,8 @@ const fn pair(tool: Tool, size: usize) -> Of {
     }
 }
 
-/// Returns all figures in the order of a round. Figures that are compared are neighbours.
+/// Returns all figures in the order in which each round measures them. A figure follows the one
+/// that it is compared with, directly or within the next four places.
 pub(super) fn all() -> Vec<Figure> {
     let mut all = Vec::new();
     let mut add = |section, name, of| all.push(Figure { section, name, of });

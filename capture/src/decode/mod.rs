@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! Packet ─► TcpSegment ─► Sorter ─► Assembly ─► Side ──────────► Segment ─► Frame
-//!                         (causes   (bytes in   (startup frames, (headers)  (with findings)
-//!                          first)    order,      FPDUs)
+//!                         (causal   (bytes in   (startup frames, (headers)  (with findings)
+//!                          order)    order,      FPDUs)
 //!                                    gaps)         └─ Connection: result of startup,
 //!                                                     Sent: MSN, MO, TO, Reads
 //! ```
@@ -163,9 +163,9 @@ impl Decoder {
         &self.totals
     }
 
-    /// Returns summaries of the finished connections with MPA, at most 4096. After
-    /// [`finish`](Self::finish) they cover all connections of the capture, in the order in which
-    /// they began.
+    /// Returns summaries of the connections with MPA that have ended: the first 4096 to end. After
+    /// [`finish`](Self::finish) every connection has ended, and the summaries are in the order of
+    /// their [numbers](ConnectionSummary::number).
     pub fn connections(&self) -> &[ConnectionSummary] {
         &self.summaries
     }

@@ -36,8 +36,8 @@ pub(crate) enum Confined {
     /// The process may have at most this many descriptors.
     Descriptors(u32),
     /// All threads share one arena of the allocator. With several arenas, memory that one thread
-    /// frees is useless to the others. The memory of the process then grows by chance for dozens of
-    /// rounds, although no more of it is in use.
+    /// frees is useless to the others. The process then grows at random for dozens of rounds,
+    /// although the amount of memory in use does not increase.
     OneArena,
 }
 
@@ -66,7 +66,8 @@ impl Victim {
             }
         };
         if confined == Confined::OneArena {
-            // The caches of the threads would also make the memory vary by chance.
+            // The allocator's per-thread caches would also make the size of the process vary at
+            // random.
             let tunables = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0";
             command.env("GLIBC_TUNABLES", tunables);
         }

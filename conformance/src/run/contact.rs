@@ -103,7 +103,8 @@ impl Contact {
     /// restarts after each connection. After this time the target counts as dead. Without
     /// `patience`, a failure affects only this case.
     ///
-    /// For a listener that the agent created for one case, use [`connect_once`](Self::connect_once).
+    /// For a listener that the agent created for one case, use
+    /// [`connect_once`](Self::connect_once).
     pub(super) fn make<T>(
         &self,
         network: &dyn Network,

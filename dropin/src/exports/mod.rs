@@ -1,9 +1,10 @@
 //! Exported symbols, each with its version (`ibv_open_device@@IBVERBS_1.1`). Programs that were
 //! linked with rdma-core, and callers of `dlvsym`, ask for these versions.
 //!
-//! rustc exports symbols without versions and hides all others. So each versioned symbol is a jump
-//! in assembler, which names the version where it is defined. The linker gets only the nodes
-//! (`build.rs`).
+//! rustc gives its exported symbols no versions, and hides every symbol that it does not export
+//! itself. Each versioned symbol is therefore a jump in assembler, which names the version where
+//! the symbol is defined. The version script for the linker (`build.rs`) lists only the names of
+//! the versions, without symbols.
 
 #![expect(
     unsafe_code,

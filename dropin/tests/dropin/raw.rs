@@ -1,4 +1,4 @@
-//! Peers that exchange bytes over TCP without the stack: one does not support RFC 7306, and one
+//! Peers written by hand on a TCP socket, without uwarp: one does not support RFC 7306, and one
 //! reads slowly.
 
 use std::io::{self, Read as _, Write as _};

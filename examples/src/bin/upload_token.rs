@@ -40,13 +40,14 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
-    // The server may only read the file, and only over this connection, so that it can invalidate
-    // the key. (One byte is added, because empty memory cannot be registered.)
+    // The server may only read the file. The region is registered for this QP alone, because a peer
+    // can invalidate only the key of such a region. (One byte is added, because empty memory cannot
+    // be registered.)
     let len = bytes.len() as u64;
     let source = pd.register_for(&qp, [bytes, vec![0]].concat(), Access::REMOTE_READ)?;
     let answer = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
     qp.post_recv(&RecvWr::new(1, &[answer.sge(0, 8)]))?;
-    // The server announces the longest file in its private data.
+    // In its private data the server announces the maximum length of a file.
     let connected = qp.connect(server, &ConnectOptions::default())?;
     offered(&connected.private_data, len)?;
 

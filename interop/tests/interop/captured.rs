@@ -1,4 +1,4 @@
-//! Captures of our side in memory, and the number of outstanding Reads in them.
+//! Captures that our side records into memory, and the maximum number of outstanding Reads in them.
 
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,8 @@ pub(crate) struct Outstanding {
     pub(crate) theirs: usize,
 }
 
-/// Returns the maximum for a capture of one connection over kernel TCP without Markers.
+/// Returns the maximum number of outstanding Reads of each side. The capture must contain one
+/// connection over kernel TCP without Markers.
 pub(crate) fn outstanding(file: Vec<u8>) -> Result<Outstanding> {
     let mut streams = [Stream::default(), Stream::default()];
     let (mut now, mut most) = (Outstanding::default(), Outstanding::default());
@@ -71,7 +72,7 @@ pub(crate) fn outstanding(file: Vec<u8>) -> Result<Outstanding> {
     Ok(most)
 }
 
-/// Effect of a segment on the number of outstanding Reads.
+/// Kind of an FPDU (one DDP segment), by its effect on the number of outstanding Reads.
 enum Message {
     ReadRequest,
     /// Last segment of a Read Response.

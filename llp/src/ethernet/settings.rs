@@ -30,9 +30,10 @@ pub struct LinkSettings {
     /// Size in bytes of each connection's send buffer, which holds bytes until the peer has
     /// acknowledged them; 256 KiB by default.
     pub send_buffer: usize,
-    /// Bound on the packets that wait for one connection, 256 by default. Packets beyond twice this
-    /// number plus 64 are dropped. They are also dropped if their buffers would exceed eight times
-    /// [`receive_buffer`](Self::receive_buffer).
+    /// Number of packets waiting for one connection at which other connections of this host hold
+    /// back packets for it; 256 by default. At twice this number plus 64, further packets are
+    /// dropped. They are also dropped if the buffers of the waiting packets would exceed eight
+    /// times [`receive_buffer`](Self::receive_buffer).
     pub inbox: usize,
     /// Congestion control; [`Congestion::Reno`] by default.
     pub congestion: Congestion,
@@ -184,8 +185,9 @@ impl LinkSettings {
     }
 }
 
-/// Limit on an inbox's buffers, in units of the receive buffer. Packets usually fill at least a
-/// fifth of their buffers, because `receive.rs` copies short packets into smaller ones.
+/// Limit on the buffers of an inbox, in units of the receive buffer. `receive.rs` copies short
+/// packets into smaller buffers, so packets usually fill at least a fifth of their buffers. A full
+/// window then takes at most five times the receive buffer, which is below the limit.
 const INBOX: usize = 8;
 /// Smallest receive buffer assumed for [`INBOX`], so that an inbox has room for packets of 64 KiB.
 const LEAST_INBOX: usize = 32 << 10;

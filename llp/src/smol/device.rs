@@ -29,7 +29,7 @@ const MOST_HEADERS: usize = 60;
 
 /// Network device of one connection.
 pub(crate) struct Device {
-    /// Packets taken from the mailbox that smoltcp has not processed yet.
+    /// Packets that were taken from `mailbox` but that smoltcp has not processed yet.
     pub(crate) inbox: VecDeque<Packet>,
     used: Vec<Packet>,
     transmitter: Transmitter,
@@ -37,8 +37,8 @@ pub(crate) struct Device {
     pub(crate) peer: Peer,
     /// MTU that smoltcp sees. smoltcp reads it once, when an interface is created.
     pub(crate) mtu: usize,
-    /// True if the inbox at the other end of the link was full when smoltcp last tried to send.
-    /// This connection's signal is raised when there is room again.
+    /// True if the inbox at the other end, or a queue of the link, was full when smoltcp last tried
+    /// to send. This connection's signal is raised when there is room again.
     pub(crate) held_back: bool,
     /// If set, repeated acknowledgements of exactly this many stream bytes are dropped. At the
     /// third repetition smoltcp 0.14 would start a fast retransmit. If only a FIN is
@@ -51,8 +51,8 @@ pub(crate) struct Device {
     /// True if the challenge ACK for a dropped segment was not sent yet.
     challenged: bool,
     challenges: ChallengeLimit,
-    /// True if packets are sent even if the inbox at the other end is full, because the connection
-    /// ends and cannot try again.
+    /// True if packets are sent even if the inbox at the other end, or a queue of the link, is
+    /// full, because the connection ends and cannot try again.
     pub(crate) urgent: bool,
     mailbox: Arc<Mailbox>,
 }
@@ -80,9 +80,10 @@ struct Cut {
 }
 
 impl Cut {
-    /// Segment length for the next packet of smoltcp. With `again`, the packet may belong to an
-    /// older burst, which usually had about the same segment length. In this case `each` is used
-    /// only if it is more than half of EMSS.
+    /// Segment length for the next packet of smoltcp. `again`: the packet has no new bytes. A
+    /// retransmitted packet may belong to an older burst, for which `each` was not computed.
+    /// Segment lengths of bursts are usually similar, so `each` is still used, but only if it is
+    /// more than half of EMSS.
     fn bytes(&self, again: bool) -> usize {
         let alike = self.each > self.emss / 2;
         if (again && !alike) || self.each == 0 {
@@ -167,8 +168,9 @@ impl Device {
         route.inbox = None;
     }
 
-    /// Checks whether the inbox at the other end is full, and records the result in `held_back`. If
-    /// it is full, returns true, and this connection's signal is raised once there is room.
+    /// Checks whether the inbox at the other end, or a queue of the link, is full. Records the
+    /// result in `held_back` and returns it. If true, this connection's signal is raised once there
+    /// is room.
     pub(crate) fn hold_back_if_full(&mut self) -> bool {
         let Transmitter { stack, route, .. } = &self.transmitter;
         self.held_back = !self.urgent && stack.subscribe_if_full(route, &self.mailbox);
@@ -355,8 +357,8 @@ impl Device {
             return;
         };
         let window_fixup = &self.transmitter.window_fixup;
-        // If there is no window, smoltcp has not acknowledged the peer's SYN yet. It will do so
-        // soon.
+        // `None` means that smoltcp has not acknowledged the peer's SYN yet. It will do so soon, so
+        // no challenge ACK is needed.
         let window = window_fixup.window_from(receive_next, self.peer.scales);
         let seq = window_fixup.send_next();
         if window.is_some() && self.challenges.take(now) {
@@ -417,8 +419,10 @@ impl phy::Device for Device {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_>> {
-        // There was room when the segment began. Packets of other connections must not separate its
-        // two parts. A queue accepts a few packets beyond its limit.
+        // An announced segment is sent without this check, because there was room when it was
+        // announced. Other connections may have filled the queue since. If the second part were
+        // held back for this reason, the first part would be sent alone. Inboxes and queues accept
+        // a few packets beyond the bound.
         let begun = self.transmitter.joiner.expects();
         (begun || !self.hold_back_if_full()).then_some(TxToken(&mut self.transmitter))
     }

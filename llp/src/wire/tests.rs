@@ -1,4 +1,5 @@
-//! Tests of the wires, with the kernel or with each other, in separate network namespaces.
+//! Tests of the wires. The other end is the kernel or a second wire. Tests with TAP devices and raw
+//! sockets run in a network namespace of their own.
 
 mod frames;
 mod raw;

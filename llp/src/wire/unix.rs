@@ -134,8 +134,9 @@ fn datagram_socket() -> Result<OwnedFd, LlpError> {
 fn address(path: &Path) -> Result<SocketAddrUnix, AttachError> {
     let made = match path.as_os_str().as_bytes() {
         [] | [b'@'] => return Err(AttachError::PathLength),
-        // The kernel would accept a path of 108 bytes without a NUL, and other programs would see
-        // another path.
+        // A path of 108 bytes fills the address and leaves no room for the final NUL. The kernel
+        // accepts it, but other programs that read the address expect the NUL and would see another
+        // path.
         path if path.len() > MAX_PATH => return Err(AttachError::PathLength),
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
         path => SocketAddrUnix::new(path),

@@ -11,7 +11,7 @@ use crate::engine::Connection;
 use crate::event::EndReason;
 use crate::qp::inner::QpInner;
 
-/// Error: a name has no address to connect to.
+/// Error: the addresses of a name could not be determined, or there are none.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveError {

@@ -14,7 +14,7 @@ use super::raw;
 /// Alignment of allocated buffers: one page.
 const PAGE: usize = 4096;
 
-/// The system has too little memory (no verbs equivalent, as [`Buffer`]).
+/// The system has too little memory. (Like [`Buffer`], this has no verbs equivalent.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no memory for a buffer of {len} bytes")]
 pub struct BufferError {
@@ -22,8 +22,8 @@ pub struct BufferError {
     pub len: usize,
 }
 
-/// An owned block of bytes that can be registered (no verbs equivalent: there the program owns
-/// memory).
+/// An owned block of bytes that can be registered. (This has no verbs equivalent, because in verbs
+/// the program owns the memory.)
 ///
 /// It is only accessed through raw pointers, so peers may write it through an STag while the
 /// program reads it. Every access is a copy, and a copy may contain bytes of different ages.
@@ -43,7 +43,8 @@ enum Origin {
 
 // SAFETY: the buffer owns its memory and only hands out copies of the bytes.
 unsafe impl Send for Buffer {}
-// SAFETY: shared access only uses the copies of `raw`, which allow for racing accesses.
+// SAFETY: shared access goes only through the copy functions of the module `raw`, which allow
+// concurrent access.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -109,8 +110,8 @@ impl Buffer {
         self.len == 0
     }
 
-    /// Address of the first byte (`addr` of `ibv_mr`). Addresses in SGEs and, by default, TOs count
-    /// from there.
+    /// Address of the first byte (`addr` of `ibv_mr`). SGEs name the first byte by this address. By
+    /// default this is also the TO of the first byte.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
@@ -132,7 +133,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies bytes into the buffer, in address order, the last byte last.
+    /// Copies bytes into the buffer. The last byte becomes visible last; on x86-64 the others
+    /// become visible in address order.
     ///
     /// # Errors
     /// [`OutOfRange`] if the range is not inside the buffer; nothing is copied. A buffer that is
@@ -189,8 +191,8 @@ impl From<Vec<u8>> for Buffer {
     fn from(bytes: Vec<u8>) -> Self {
         let mut bytes = ManuallyDrop::new(bytes);
         let (capacity, len) = (bytes.capacity(), bytes.len());
-        // A vector's pointer is never null. The dangling pointer of an empty vector is returned
-        // unchanged.
+        // A vector's pointer is never null. A vector without an allocation has a dangling pointer,
+        // which is kept as it is, so that `into_vec` and `drop` can give it back.
         let base = NonNull::new(bytes.as_mut_ptr()).unwrap_or(NonNull::dangling());
         Self {
             base,

@@ -1,8 +1,8 @@
 //! STags that work requests make valid and invalid: memory windows and fast-registered regions.
 //!
-//! Such an STag has a fixed index, with a *slot* in the table, and a key that changes with every
-//! use. Each work request that makes it valid creates a new [`Region`]; invalidation drops that
-//! region. So the checks and guards of all other regions apply to it, too.
+//! Such an STag has a fixed index, with a *slot* in the table, and a key that changes each time the
+//! STag is made valid. Each work request that makes it valid creates a new [`Region`]; invalidation
+//! drops that region. So the checks and guards of all other regions apply to it, too.
 //!
 //! ```text
 //!                 bind, register (key k)
@@ -37,7 +37,8 @@ pub enum WindowKind {
     /// Bound by a work request, for the QP that the request was posted to and its protection
     /// domain.
     ///
-    /// This library treats both types 2 alike: QP, window and region belong to one domain.
+    /// This library treats 2A and 2B alike: for both, QP, window and region must belong to one
+    /// domain.
     Type2B,
 }
 
@@ -121,7 +122,7 @@ pub(crate) enum Purpose {
     Fast(Arc<Buffer>),
 }
 
-/// State of an STag that outlasts its validity.
+/// State that the table keeps of an STag even while it is not valid.
 pub(super) struct Slot {
     purpose: Purpose,
     pd: u32,
@@ -187,8 +188,8 @@ pub(crate) enum SlotFault {
 struct Former(Option<Arc<Region>>);
 
 impl Former {
-    /// Ends all access through the region, and removes a window from the count of the region that
-    /// it is bound to.
+    /// Ends all access through the region. If it is the binding of a window, the region under it
+    /// counts one window less.
     fn end(self) {
         if let Some(region) = self.0 {
             region.retire_at_once();
@@ -233,8 +234,9 @@ impl Slot {
         Ok(())
     }
 
-    /// Sets the key of the slot and the only QP that may use it. Returns true if the slot is now
-    /// for a single QP that it was not for before.
+    /// Sets the key of the slot, and the only QP that may use it (`None`: every QP of the domain).
+    /// Returns true if the slot is now reserved for one QP, and was not reserved for that QP
+    /// before.
     fn rotate(&mut self, stag: u32, qp: Option<u32>) -> bool {
         self.key = stag as u8;
         self.used = true;
@@ -257,7 +259,8 @@ fn check_bind(region: &Region, bind: &WindowBind, asker: &Asker) -> Result<usize
         return Err(SlotFault::NoBindRight { lkey });
     }
     let local = access.contains(Access::LOCAL_WRITE) || access.contains(Access::WINDOW_BIND);
-    // The peer may change the memory: remote write or remote atomic.
+    // True if the peer may change the memory (remote write or remote atomic). A window itself never
+    // has local write.
     let writes = access.lacks_local_write();
     if local || (writes && !own.contains(Access::LOCAL_WRITE)) {
         let region = own;

@@ -58,7 +58,8 @@ impl WriteTargetCache {
         Ok(Landing { offset, len })
     }
 
-    /// Places bytes at offset `at` of a checked destination, in address order, the last byte last.
+    /// Places bytes at offset `at` of a checked destination. The last byte becomes visible last, so
+    /// that a program may poll for it.
     ///
     /// # Errors
     /// `InvalidSTag` if the STag was revoked after the check, `BaseOrBounds` outside the

@@ -3,8 +3,8 @@
 //! Such a program polls until its own Write completes, and then reads memory until the peer's Write
 //! has arrived. The peer's Write produces no completion on this side, and the program makes no call
 //! while it reads memory. Only another thread could place the Write, but the program may occupy the
-//! processor that this thread needs. Therefore the poll that returns the completion waits briefly
-//! for the bytes of the reply.
+//! processor that the other thread needs. Therefore the poll that returns the completion waits
+//! briefly for the bytes of the reply.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Maximum wait of one poll. Does not include the time for which it yielded to other threads.
 pub(crate) const MOMENT: Duration = Duration::from_micros(20);
 /// A poll that has waited for this long yields to other threads between its attempts. The reply may
-/// depend on a thread that waits for this processor. Programs that watch memory never yield, and
-/// each occupies the processor for milliseconds at a time.
+/// depend on a thread that waits for this processor. While a program reads memory in a loop, it
+/// does not yield and occupies the processor for milliseconds, so the poll has to yield before.
 ///
 /// Two pairs of `ib_write_lat` on two processors take 5.6 to 15 us per message with these yields,
 /// and took 16 us to 4 ms without.
@@ -22,10 +22,11 @@ pub(crate) const ALONE: Duration = Duration::from_micros(5);
 pub(crate) const YIELDS: u32 = 8;
 /// Maximum number of attempts of one poll. It ends the wait even if the device's clock is stopped.
 pub(crate) const ATTEMPTS: usize = 256;
-/// Number of signs that enable the wait for the first time.
+/// Number of signs (see [`ReplyWait`]) that enable the wait at first. A reply resets the number to
+/// this.
 const SIGNS: u32 = 4;
-/// Maximum number of signs that are needed. The number doubles each time the wait is disabled after
-/// useless waits.
+/// Maximum number of signs that enable the wait. The number doubles each time [`MISSES`] waits
+/// without a reply disable the wait.
 const MOST_SIGNS: u32 = 4096;
 /// Number of consecutive waits without a reply that disable the wait.
 const MISSES: u32 = 4;

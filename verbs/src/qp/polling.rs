@@ -142,9 +142,10 @@ impl QpInner {
     /// Makes the background take over at once: a notification was requested on a CQ of this QP, so
     /// the consumer is about to sleep.
     ///
-    /// Receives the bytes that have arrived, except for members of a group, for two reasons. The
-    /// program may read memory before it sleeps. And the background may not have received for many
-    /// milliseconds, if the program occupied the processor and the lock by posts and polls.
+    /// Receives the bytes that have arrived, for two reasons. The program may read memory before it
+    /// sleeps. And the background may not have received for many milliseconds, if posts and polls
+    /// occupied the processor and the lock. A member of a group has a turn here only if requests
+    /// are staged; afterwards its group is handed over.
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
@@ -162,8 +163,9 @@ impl QpInner {
         }
         let member = self.grouped_member(&locked);
         drop(locked);
-        // Polls of this QP or of its other CQ may have kept the background away from the group.
-        // Further polls of the other CQ are recorded again.
+        // Polls of this QP or of its other CQ may have kept the background away from the group. The
+        // hand-over forgets these polls. If the program still polls the other CQ, its next poll is
+        // recorded anew.
         if let Some(member) = member {
             member.group().hand_over();
         }

@@ -1,5 +1,5 @@
-//! Sections 6.4.2 to 6.4.4: peers that are slow on purpose, and the resources that this side holds
-//! for them.
+//! RFC 5042 sections 6.4.2 to 6.4.4: peers that are slow on purpose, and the resources that this
+//! side holds for them.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Streams that the program has connected itself, with bytes read in advance. No call waits.
+//! Streams that the program has connected itself, with bytes read in advance. None of the tested
+//! calls that take a stream waits for the peer.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -95,7 +95,8 @@ impl RawPeer {
 fn begin_read(side: &Side, peer: &mut RawPeer, addr: u64, rkey: u32) -> usize {
     side.qp.post_send(&SendWr::send(90, &[])).unwrap();
     side.send_cq.success(90);
-    peer.receive().unwrap(); // the Send above, after which the responder may send
+    // The Send above. The raw peer is the MPA responder and may send only after it.
+    peer.receive().unwrap();
     peer.read_request(1, addr, rkey);
     let first = peer.response().unwrap();
     assert!(first.iter().all(|byte| *byte == FILL));

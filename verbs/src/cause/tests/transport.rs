@@ -1,4 +1,4 @@
-//! Causes of TCP, its link, MPA startup and FPDUs.
+//! Tests of each [`Cause`] that comes from TCP, its link, MPA startup or FPDUs.
 
 use std::net::IpAddr;
 
@@ -108,7 +108,8 @@ fn tcp_and_startup_in_words() {
         ],
     });
     let text = [
-        // The sentence contains the advice if the advice names the interface and commands.
+        // Causes with this text have no separate hint, because their sentence already contains the
+        // commands to run.
         table("TCP and the link below", llp(), &["/dev/net/tun"]),
         table("MPA startup", startup(), &[]),
         table("FPDUs", framing.into_iter().map(Cause::framing), &[]),

@@ -1,11 +1,11 @@
-//! Tests of events for Writes (`Settings::event_on_write`): none is raised while the completion of
-//! an outstanding request will raise one.
+//! Tests of events for Writes (`Settings::event_on_write`). While a request is outstanding, no
+//! event is raised for a Write, because the completion of the request may raise one.
 
 use super::*;
 use crate::RemoteBuffer;
 use crate::completion::{CompletionChannel, Notify};
 
-/// A client, and a server that has enabled events for Writes, on a channel.
+/// A client and a server. The server has events for Writes, and its CQ has a completion channel.
 struct Watched {
     client: End,
     server: End,
