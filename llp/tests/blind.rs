@@ -1,13 +1,12 @@
 //! Forged segments of an attacker who cannot see a connection and guesses its numbers (RFC 5961).
 //! Two hosts use simulated time; the test carries their packets and adds forged ones.
 
-use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod common;
 
-use parking_lot::Mutex;
-use uwarp_llp::smol::{Carrier, Clock, Congestion, MemoryNetwork, MemorySettings};
+use std::time::Duration;
+
+use common::carried::{Fields, World};
+use uwarp_llp::smol::Congestion;
 use uwarp_llp::{Llp, LlpError, LlpListener, Network, Piece, Recv, SendHints};
 
 const SYN: u8 = 2;
@@ -18,158 +17,6 @@ const SECOND: Duration = Duration::from_secs(1);
 const WINDOW: u32 = 256 << 10;
 /// Window scale shift of the hosts with this buffer.
 const SHIFT: u32 = 3;
-
-struct Made(Instant, Mutex<Duration>);
-
-impl Clock for Made {
-    fn now(&self) -> Instant {
-        self.0 + *self.1.lock()
-    }
-}
-
-/// TCP header fields of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fields {
-    ports: [u16; 2],
-    seq: u32,
-    ack: u32,
-    flags: u8,
-    window: u16,
-    bytes: u32,
-}
-
-impl Fields {
-    fn of(packet: &[u8]) -> Self {
-        let at = if packet[0] >> 4 == 4 { 20 } else { 40 };
-        let tcp = &packet[at..];
-        let short = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
-        let long = |at: usize| u32::from(short(at)) << 16 | u32::from(short(at + 2));
-        Self {
-            ports: [short(0), short(2)],
-            seq: long(4),
-            ack: long(8),
-            flags: tcp[13] & 0x3f,
-            window: short(14),
-            bytes: tcp.len() as u32 - u32::from(tcp[12] >> 4) * 4,
-        }
-    }
-
-    /// Makes a packet between the hosts. Checksums are not used here.
-    fn packet(&self, from: IpAddr, to: IpAddr, payload: &[u8]) -> Vec<u8> {
-        let bytes = (20 + payload.len()) as u16;
-        let mut packet = match (from, to) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let mut header = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0];
-                header[2..4].copy_from_slice(&(20 + bytes).to_be_bytes());
-                [header, from.octets().to_vec(), to.octets().to_vec()].concat()
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                let mut header = vec![0x60, 0, 0, 0, 0, 0, 6, 64];
-                header[4..6].copy_from_slice(&bytes.to_be_bytes());
-                [header, from.octets().to_vec(), to.octets().to_vec()].concat()
-            }
-            _ => panic!("two families"),
-        };
-        for port in self.ports {
-            packet.extend(port.to_be_bytes());
-        }
-        packet.extend(self.seq.to_be_bytes());
-        packet.extend(self.ack.to_be_bytes());
-        packet.extend([5 << 4, self.flags]);
-        packet.extend(self.window.to_be_bytes());
-        packet.extend([0; 4]);
-        packet.extend(payload);
-        packet
-    }
-}
-
-#[derive(Default)]
-struct Wire {
-    /// Packets in flight, each with its receiving host.
-    in_flight: VecDeque<(usize, Vec<u8>)>,
-    /// Header of each packet sent, including lost ones, with its sending host.
-    sent: Vec<(usize, Fields)>,
-    /// True if packets with data are lost.
-    lossy: bool,
-}
-
-struct Plug(Arc<Mutex<Wire>>, usize);
-
-impl Carrier for Plug {
-    fn carry(&self, packet: &[u8]) {
-        let mut wire = self.0.lock();
-        let fields = Fields::of(packet);
-        wire.sent.push((self.1, fields));
-        if !wire.lossy || fields.bytes == 0 {
-            wire.in_flight.push_back((1 - self.1, packet.to_vec()));
-        }
-    }
-
-    fn reaches(&self, _: IpAddr) -> bool {
-        true
-    }
-}
-
-/// A client on host 0 and a server on host 1.
-struct World {
-    clock: Arc<Made>,
-    wire: Arc<Mutex<Wire>>,
-    settings: MemorySettings,
-    hosts: [MemoryNetwork; 2],
-    at: SocketAddr,
-}
-
-impl World {
-    fn new(v6: bool) -> Self {
-        Self::with(v6, Congestion::None)
-    }
-
-    fn with(v6: bool, congestion: Congestion) -> Self {
-        let clock = Arc::new(Made(Instant::now(), Mutex::default()));
-        let wire = Arc::<Mutex<Wire>>::default();
-        let settings = MemorySettings::default()
-            .clock(Arc::<Made>::clone(&clock))
-            .congestion(congestion);
-        let host = |number| Self::host(&settings, &wire, number);
-        let hosts = [host(0), host(1)];
-        let addr: IpAddr = settings.addresses[1][usize::from(v6)];
-        let at = SocketAddr::new(addr, 7174);
-        Self {
-            clock,
-            wire,
-            settings,
-            hosts,
-            at,
-        }
-    }
-
-    fn host(settings: &MemorySettings, wire: &Arc<Mutex<Wire>>, number: usize) -> MemoryNetwork {
-        let mut settings = settings.clone();
-        settings.addresses.swap(0, number);
-        let plug = Arc::new(Plug(Arc::clone(wire), number));
-        MemoryNetwork::host(&settings, plug).unwrap()
-    }
-
-    fn carry(&self) -> bool {
-        let packets = std::mem::take(&mut self.wire.lock().in_flight);
-        for (to, packet) in &packets {
-            self.hosts[*to].deliver(packet);
-        }
-        !packets.is_empty()
-    }
-
-    fn wait(&self, time: Duration) {
-        *self.clock.1.lock() += time;
-    }
-
-    /// Takes the headers recorded since the last call, and returns those of `host`.
-    fn sent_by(&self, host: usize) -> Vec<Fields> {
-        let sent = std::mem::take(&mut self.wire.lock().sent);
-        sent.into_iter()
-            .filter_map(|(from, fields)| (from == host).then_some(fields))
-            .collect()
-    }
-}
 
 struct Scene {
     world: World,
@@ -543,11 +390,11 @@ fn rfc_5961_3_2_a_half_open_connection_ends_with_the_exact_reset_only() {
         let world = World::new(v6);
         let mut listener = world.hosts[1].listen(world.at, 8).unwrap();
         let from = world.settings.addresses[0][usize::from(v6)];
-        let mut send = |flags, seq| {
+        let mut send = |flags, seq, ack| {
             let fields = Fields {
                 ports: [4000, world.at.port()],
                 seq,
-                ack: 0,
+                ack,
                 flags,
                 window: 1000,
                 bytes: 0,
@@ -556,13 +403,23 @@ fn rfc_5961_3_2_a_half_open_connection_ends_with_the_exact_reset_only() {
             assert!(listener.try_accept().unwrap().is_none());
             world.sent_by(1)
         };
-        assert_eq!(send(SYN, 77).len(), 1);
+        let answers = send(SYN, 77, 0);
+        assert_eq!(answers.len(), 1);
+        let answer = answers[0];
         for (seq, answers) in [(79, 1), (5000, 1), (77, 0), (1 << 30, 0)] {
-            assert_eq!(send(RST, seq).len(), answers, "{seq}");
-            assert_eq!(world.hosts[1].connections(), 1, "{seq}");
+            let challenges = send(RST, seq, 0);
+            assert_eq!(challenges.len(), answers, "{seq}");
+            for challenge in challenges {
+                let got = (challenge.flags, challenge.seq, challenge.ack);
+                assert_eq!(got, (ACK, answer.seq.wrapping_add(1), 78), "{seq}");
+            }
+            // The handshake is still there, with the same number.
+            assert_eq!(send(SYN, 77, 0), [answer], "{seq}");
         }
-        assert_eq!(send(RST, 78).len(), 0);
-        assert_eq!(world.hosts[1].connections(), 0);
+        assert_eq!(send(RST, 78, 0).len(), 0);
+        let answers = send(ACK, 78, answer.seq.wrapping_add(1));
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].flags, RST);
     }
 }
 

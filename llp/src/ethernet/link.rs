@@ -309,7 +309,7 @@ impl Shared {
             self.wake.raise();
         }
         for sender in held_back {
-            sender.raise();
+            sender.signal.raise();
         }
     }
 
@@ -337,7 +337,7 @@ impl Shared {
             self.drop_unsent(packet);
         }
         for sender in released.held_back {
-            sender.raise();
+            sender.signal.raise();
         }
         if let Some(stack) = self.stack() {
             stack.notify(

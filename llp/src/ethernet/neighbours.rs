@@ -338,7 +338,7 @@ impl Neighbours {
         };
         // Waiting packets are dropped. Senders that were held back are notified.
         for sender in self.remove(addr).held_back {
-            sender.raise();
+            sender.signal.raise();
         }
         true
     }

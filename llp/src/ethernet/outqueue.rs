@@ -140,7 +140,7 @@ impl OutQueue {
         };
         drop(state);
         for sender in held_back.values() {
-            sender.raise();
+            sender.signal.raise();
         }
         result
     }

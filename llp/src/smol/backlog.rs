@@ -1,33 +1,39 @@
-//! Queue of SYNs for a listener, between the stack and the listener.
+//! Queue of completed handshakes for a listener, between the stack and the listener.
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use super::handshakes::Handshake;
 use super::packet::Packet;
 use super::signal::Signal;
 
 /// State that a listener shares with the stack.
 pub(crate) struct Backlog {
     queue: Mutex<Queue>,
-    /// Number of connections of the listener that are in their handshake or wait for `try_accept`.
+    /// Number of connections of the listener that wait for `try_accept`.
     pub(crate) held: AtomicUsize,
     limit: usize,
-    pub(crate) signal: Arc<Signal>,
+    pub(crate) signal: Signal,
+}
+
+/// A handshake that the peer has completed, and the segment that completed it.
+pub(crate) struct Completed {
+    pub(crate) handshake: Handshake,
+    pub(crate) packet: Packet,
 }
 
 #[derive(Default)]
 struct Queue {
-    packets: VecDeque<Packet>,
+    completed: VecDeque<Completed>,
     closed: bool,
 }
 
 impl Backlog {
     /// Creates a backlog for `limit` connections (at least one) that were not accepted yet.
-    pub(crate) fn new(limit: u32, signal: Arc<Signal>) -> Self {
+    pub(crate) fn new(limit: u32, signal: Signal) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
         Self {
             queue: Mutex::default(),
@@ -37,30 +43,30 @@ impl Backlog {
         }
     }
 
-    /// Adds a SYN. Returns it if there is no room or the backlog is closed. A peer sends a dropped
-    /// SYN again after about a second.
-    pub(crate) fn deliver(&self, packet: Packet) -> Result<(), Packet> {
+    /// Adds a handshake. Returns its segment if there is no room or the backlog is closed. A peer
+    /// sends dropped data again, and the data then completes the handshake.
+    pub(crate) fn deliver(&self, handshake: Handshake, packet: Packet) -> Result<(), Packet> {
         {
             let mut queue = self.queue.lock();
-            let used = queue.packets.len() + self.held.load(Ordering::Acquire);
+            let used = queue.completed.len() + self.held.load(Ordering::Acquire);
             if queue.closed || used >= self.limit {
                 return Err(packet);
             }
-            queue.packets.push_back(packet);
+            queue.completed.push_back(Completed { handshake, packet });
         }
         self.signal.raise();
         Ok(())
     }
 
-    /// Removes and returns the oldest SYN.
-    pub(crate) fn take(&self) -> Option<Packet> {
-        self.queue.lock().packets.pop_front()
+    /// Removes and returns the oldest handshake.
+    pub(crate) fn take(&self) -> Option<Completed> {
+        self.queue.lock().completed.pop_front()
     }
 
-    /// Closes the backlog. Returns the SYNs that are still in the queue.
-    pub(crate) fn close(&self) -> VecDeque<Packet> {
+    /// Closes the backlog. Returns the handshakes that are still in the queue.
+    pub(crate) fn close(&self) -> VecDeque<Completed> {
         let mut queue = self.queue.lock();
         queue.closed = true;
-        mem::take(&mut queue.packets)
+        mem::take(&mut queue.completed)
     }
 }

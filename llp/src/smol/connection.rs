@@ -12,20 +12,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use smoltcp::iface::{
-    Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet,
-};
+use smoltcp::iface::{Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{self, CongestionControl, State};
-use smoltcp::wire::{HardwareAddress, IpCidr, IpListenEndpoint};
 
 use super::align::Aligner;
 use super::challenge::Expected;
 use super::device::Device;
+use super::handshakes::Handshake;
 use super::mailbox::{Bounds, Mailbox, Notice};
 use super::segment::FlowKey;
 use super::settings::{Congestion, KEEPALIVE_PROBES};
-use super::signal::Signal;
 use super::stack::{Route, Stack};
+use super::syn_ack::{listen_endpoint, new_interface, new_socket};
 use super::user::User;
 use super::window::after;
 use crate::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
@@ -81,9 +79,9 @@ impl SmolConnection {
         if to.port() == 0 {
             return Err(misuse("the destination port is 0"));
         }
-        let mailbox = new_mailbox(stack, None)?;
+        let mailbox = new_mailbox(stack)?;
         let key = stack.register(local, to, &mailbox)?;
-        let mut this = Self::new(stack, mailbox, key);
+        let mut this = Self::new(stack, mailbox, key, stack.random());
         let timeout = this.stack.settings.connect_timeout.into();
         let socket = this.sockets.get_mut::<tcp::Socket<'_>>(this.handle);
         socket.set_timeout(Some(timeout));
@@ -94,42 +92,40 @@ impl SmolConnection {
         Ok(this)
     }
 
-    /// Creates the connection for an incoming SYN, which is not processed yet. Until it is
-    /// established, the connection belongs to a listener, whose signal is `parent`. If another
+    /// Creates the connection of a handshake that the peer has completed. Repeats the handshake
+    /// without sending. The peer's segments that follow its SYN are not processed yet. If another
     /// connection has this pair of addresses, returns that connection's inbox.
-    pub(crate) fn answer(
+    pub(crate) fn accept(
         stack: &Arc<Stack>,
         key: FlowKey,
-        parent: &Arc<Signal>,
+        handshake: &Handshake,
     ) -> Result<Result<Self, Arc<Mailbox>>, LlpError> {
-        let mailbox = new_mailbox(stack, Some(Arc::clone(parent)))?;
+        let mailbox = new_mailbox(stack)?;
         if let Err(other) = stack.register_passive(key, &mailbox) {
             return Ok(Err(other));
         }
-        let mut this = Self::new(stack, mailbox, key);
-        let timeout = this.stack.settings.connect_timeout.into();
-        let at = IpListenEndpoint {
-            addr: Some(key.local.ip().into()),
-            port: key.local.port(),
-        };
-        let socket = this.socket_mut();
-        socket.set_timeout(Some(timeout));
-        match socket.listen(at) {
-            Ok(()) => Ok(Ok(this)),
-            Err(_) => Err(LlpError::Misuse {
+        let mut this = Self::new(stack, mailbox, key, handshake.seed);
+        this.socket_mut()
+            .listen(listen_endpoint(&key))
+            .map_err(|_| LlpError::Misuse {
                 op: "accept a connection",
                 why: "the destination port is 0",
-            }),
-        }
+            })?;
+        let mut syn = stack.pool.take_for(handshake.syn.len());
+        syn.resize(handshake.syn.len())
+            .copy_from_slice(&handshake.syn);
+        this.device.inbox.push_back(syn);
+        this.device.mute(true);
+        let now = this.now();
+        this.show(now);
+        this.send_out(now);
+        this.device.mute(false);
+        Ok(Ok(this))
     }
 
-    fn new(stack: &Arc<Stack>, mailbox: Arc<Mailbox>, key: FlowKey) -> Self {
+    fn new(stack: &Arc<Stack>, mailbox: Arc<Mailbox>, key: FlowKey, seed: u64) -> Self {
         let settings = &stack.settings;
-        let buffer = |len| tcp::SocketBuffer::new(vec![0; len]);
-        let mut socket = tcp::Socket::new(
-            buffer(settings.receive_buffer),
-            buffer(settings.send_buffer),
-        );
+        let mut socket = new_socket(settings);
         // The engine batches by itself, so its bytes are sent at once. The module [`nagle`] enables
         // Nagle's algorithm when it needs it.
         socket.set_nagle_enabled(false);
@@ -145,7 +141,7 @@ impl SmolConnection {
             stack.route(key.remote.ip(), &mailbox),
         );
         let now = stack.epoch.to_smol(stack.clock.now());
-        let interface = new_interface(&mut device, key.local.ip(), now, stack.random());
+        let interface = new_interface(&mut device, key.local.ip(), now, seed);
         let congested = settings.congestion != Congestion::None;
         let nagle = congested.then(Box::default);
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
@@ -220,16 +216,9 @@ impl SmolConnection {
         &self.mailbox
     }
 
-    /// Returns the result of the handshake, or `None` while it is in progress.
-    pub(crate) fn handshake_ended(&self) -> Option<Result<(), ()>> {
-        match self.stage {
-            // After a reset, smoltcp puts a socket that had answered a SYN back into LISTEN. The
-            // connection has then failed.
-            Stage::Handshake if self.socket().state() == State::Listen => Some(Err(())),
-            Stage::Handshake => None,
-            Stage::Open => Some(Ok(())),
-            Stage::Finished | Stage::Failed(_) => Some(Err(())),
-        }
+    /// Returns true if the handshake has succeeded and the connection has not ended since.
+    pub(crate) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
     }
 
     fn now(&self) -> smoltcp::time::Instant {
@@ -449,30 +438,13 @@ impl SmolConnection {
     }
 }
 
-/// Creates a smoltcp interface with this address.
-fn new_interface(
-    device: &mut Device,
-    addr: IpAddr,
-    now: smoltcp::time::Instant,
-    random_seed: u64,
-) -> Interface {
-    let mut config = Config::new(HardwareAddress::Ip);
-    config.random_seed = random_seed;
-    let mut interface = Interface::new(config, device, now);
-    interface.update_ip_addrs(|addresses| {
-        // With prefix length 0, all addresses are on the link and no route is needed.
-        let _ = addresses.push(IpCidr::new(addr.into(), 0));
-    });
-    interface
-}
-
 /// Creates an inbox for one connection of the stack.
-fn new_mailbox(stack: &Stack, parent: Option<Arc<Signal>>) -> Result<Arc<Mailbox>, LlpError> {
+fn new_mailbox(stack: &Stack) -> Result<Arc<Mailbox>, LlpError> {
     let bounds = Bounds {
         packets: stack.settings.inbox,
         bytes: stack.settings.inbox_bytes,
     };
-    Mailbox::new(bounds, Arc::clone(&stack.pool), parent).map(Arc::new)
+    Mailbox::new(bounds, Arc::clone(&stack.pool)).map(Arc::new)
 }
 
 /// Returns true if the peer's FIN has arrived in order.

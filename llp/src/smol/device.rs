@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use smoltcp::phy::{self, ChecksumCapabilities, DeviceCapabilities, Medium};
+use smoltcp::phy::{self, ChecksumCapabilities, DeviceCapabilities};
 use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
 use smoltcp::wire::TcpSeqNumber;
@@ -18,6 +18,7 @@ use super::mailbox::Mailbox;
 use super::packet::{Packet, Spares};
 use super::segment::{self, FlowKey};
 use super::stack::{Route, Stack};
+use super::syn_ack::capabilities;
 use super::window::{Peer, after};
 use super::window_fixup::WindowFixup;
 
@@ -65,6 +66,8 @@ struct Transmitter {
     window_fixup: WindowFixup,
     joiner: Joiner,
     path_mtu: usize,
+    /// True while packets are dropped, because they were sent before the connection was created.
+    muted: bool,
     /// Identification of packets that may be fragmented.
     ident: u16,
 }
@@ -103,6 +106,9 @@ impl Transmitter {
             let segment = if data > cut { cut } else { 0 };
             packet.offload.segment = u16::try_from(segment).unwrap_or(u16::MAX);
         }
+        if self.muted {
+            return self.stack.pool.give_one(packet);
+        }
         self.stack.transmit(packet, &mut self.route);
     }
 
@@ -114,12 +120,7 @@ impl Transmitter {
 impl Device {
     /// Creates the device of a connection whose packets use `route`.
     pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, route: Route) -> Self {
-        let checksums = stack.checksums();
-        let mtu = if stack.settings.bursts {
-            BURST_MTU
-        } else {
-            stack.settings.mtu
-        };
+        let capabilities = capabilities(&stack.settings, stack.checksums());
         let (spares, window_fixup) = (Spares::default(), WindowFixup::default());
         let transmitter = Transmitter {
             stack,
@@ -129,15 +130,16 @@ impl Device {
             window_fixup,
             joiner: Joiner::default(),
             path_mtu: usize::MAX,
+            muted: false,
             ident: 0,
         };
         Self {
             inbox: VecDeque::new(),
             used: Vec::new(),
             transmitter,
-            checksums,
+            checksums: capabilities.checksum,
             peer: Peer::default(),
-            mtu,
+            mtu: capabilities.max_transmission_unit,
             held_back: false,
             skip_repeats: None,
             expected: None,
@@ -146,6 +148,12 @@ impl Device {
             urgent: false,
             mailbox,
         }
+    }
+
+    /// Begins or ends to drop packets instead of sending them. Meanwhile no packet is held back.
+    pub(crate) fn mute(&mut self, muted: bool) {
+        self.transmitter.muted = muted;
+        self.urgent = muted;
     }
 
     /// Moves the buffers of processed packets to the spare buffers for sending.
@@ -428,10 +436,9 @@ impl phy::Device for Device {
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = Medium::Ip;
+        let settings = &self.transmitter.stack.settings;
+        let mut capabilities = capabilities(settings, self.checksums.clone());
         capabilities.max_transmission_unit = self.mtu;
-        capabilities.checksum = self.checksums.clone();
         capabilities
     }
 }

@@ -1,5 +1,4 @@
-//! Listener of a stack in user space. Each SYN begins a connection, and the listener drives its
-//! handshake.
+//! Listener of a stack in user space. It creates the connections of completed handshakes.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,9 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Completed};
 use super::connection::SmolConnection;
-use super::packet::Packet;
 use super::reserved::SmolPort;
 use super::segment::Segment;
 use super::signal::Signal;
@@ -21,8 +19,6 @@ use crate::{Llp, LlpError, LlpListener};
 pub(crate) struct SmolListener {
     port: SmolPort,
     backlog: Arc<Backlog>,
-    /// Connections whose handshake is in progress.
-    opening: Vec<SmolConnection>,
     /// Established connections that wait to be accepted.
     ready: VecDeque<SmolConnection>,
 }
@@ -30,12 +26,11 @@ pub(crate) struct SmolListener {
 impl SmolListener {
     /// Starts to listen at the reserved address `port`.
     pub(crate) fn new(port: SmolPort, backlog: u32) -> Result<Self, LlpError> {
-        let backlog = Arc::new(Backlog::new(backlog, Arc::new(Signal::new()?)));
+        let backlog = Arc::new(Backlog::new(backlog, Signal::new()?));
         port.stack().listen(port.local(), &backlog)?;
         Ok(Self {
             port,
             backlog,
-            opening: Vec::new(),
             ready: VecDeque::new(),
         })
     }
@@ -44,20 +39,23 @@ impl SmolListener {
         self.port.stack()
     }
 
-    /// Begins a connection for a SYN and passes the SYN to it.
-    fn begin(&mut self, packet: Packet) -> Result<(), LlpError> {
+    /// Creates the connection of a completed handshake, and passes the segment that completed it to
+    /// the connection.
+    fn begin(&mut self, completed: Completed) -> Result<(), LlpError> {
+        let Completed { handshake, packet } = completed;
         let Some(segment) = Segment::parse(packet.bytes()) else {
             self.stack().pool.give_one(packet);
             return Ok(());
         };
-        let begun = match SmolConnection::answer(self.stack(), segment.key, &self.backlog.signal) {
+        let mut begun = match SmolConnection::accept(self.stack(), segment.key, &handshake) {
             Ok(begun) => begun,
             Err(error) => {
                 self.stack().refuse(packet);
                 return Err(error);
             }
         };
-        // A repeated SYN belongs to the connection that the first SYN began.
+        self.stack().handshakes.remove(&segment.key);
+        // Several segments may arrive before the connection is created. They belong to it too.
         let mailbox = match &begun {
             Ok(connection) => connection.mailbox(),
             Err(other) => other,
@@ -65,28 +63,16 @@ impl SmolListener {
         if let Err(packet) = mailbox.deliver(packet) {
             self.stack().pool.give_one(packet);
         }
-        self.opening.extend(begun);
+        if let Ok(connection) = &mut begun {
+            connection.pump_if_due();
+        }
+        self.ready
+            .extend(begun.ok().filter(SmolConnection::is_open));
         Ok(())
     }
 
-    /// Drives the handshakes. Moves established connections to `ready` and drops failed ones.
-    fn advance(&mut self) {
-        let mut index = 0;
-        while let Some(connection) = self.opening.get_mut(index) {
-            connection.pump_if_due();
-            match connection.handshake_ended() {
-                None => index += 1,
-                Some(Ok(())) => self.ready.push_back(self.opening.swap_remove(index)),
-                Some(Err(())) => drop(self.opening.swap_remove(index)),
-            }
-        }
-        self.count();
-    }
-
     fn count(&self) {
-        self.backlog
-            .held
-            .store(self.opening.len() + self.ready.len(), Ordering::Release);
+        self.backlog.held.store(self.ready.len(), Ordering::Release);
     }
 }
 
@@ -96,17 +82,18 @@ impl LlpListener for SmolListener {
         if let Some(error) = self.stack().fault() {
             return Err(error);
         }
-        while let Some(packet) = self.backlog.take() {
-            let begun = self.begin(packet);
+        self.stack().repeat_syn_acks();
+        while let Some(completed) = self.backlog.take() {
+            let begun = self.begin(completed);
             self.count();
             begun?;
         }
-        self.advance();
         let Some(connection) = self.ready.pop_front() else {
             return Ok(None);
         };
         self.count();
-        connection.mailbox().leave_listener();
+        // The new owner processes packets that have already arrived.
+        connection.mailbox().signal.raise();
         Ok(Some(Box::new(connection)))
     }
 
@@ -123,15 +110,15 @@ impl LlpListener for SmolListener {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.opening.iter().filter_map(Llp::deadline).min()
+        self.stack().handshakes.deadline()
     }
 }
 
 impl Drop for SmolListener {
     fn drop(&mut self) {
         self.stack().unlisten(self.port.local());
-        for packet in self.backlog.close() {
-            self.stack().refuse(packet);
+        for completed in self.backlog.close() {
+            self.stack().refuse(completed.packet);
         }
     }
 }

@@ -85,9 +85,6 @@ struct Queue {
     packets: VecDeque<Packet>,
     /// Total size of the packets' buffers in bytes.
     bytes: usize,
-    /// Signal of the listener that drives the handshake, raised together with the connection's own
-    /// signal.
-    parent: Option<Arc<Signal>>,
     /// Sender to notify when there is room again.
     held_back: Option<Arc<Mailbox>>,
     /// True while the owner polls the link and will check the inbox afterwards, so that no signal
@@ -97,17 +94,11 @@ struct Queue {
 }
 
 impl Mailbox {
-    /// Creates an inbox with these bounds. `parent` is the signal of the listener that begins the
-    /// connection.
-    pub(crate) fn new(
-        bounds: Bounds,
-        pool: Arc<Pool>,
-        parent: Option<Arc<Signal>>,
-    ) -> Result<Self, LlpError> {
+    /// Creates an inbox with these bounds.
+    pub(crate) fn new(bounds: Bounds, pool: Arc<Pool>) -> Result<Self, LlpError> {
         let queue = Queue {
             packets: VecDeque::new(),
             bytes: 0,
-            parent,
             held_back: None,
             attended: false,
             closed: false,
@@ -133,7 +124,7 @@ impl Mailbox {
             packets: 1,
             bytes: usize::MAX,
         };
-        Self::new(bounds, Arc::new(Pool::new(64)), None)
+        Self::new(bounds, Arc::new(Pool::new(64)))
     }
 
     /// Leaves a notice for the connection and raises its signal. The new notice replaces an earlier
@@ -146,7 +137,7 @@ impl Mailbox {
             }
             self.noticed.store(true, Ordering::Release);
         }
-        self.raise();
+        self.signal.raise();
     }
 
     /// Takes the notice, if there is one.
@@ -162,7 +153,7 @@ impl Mailbox {
     pub(crate) fn limit_mtu(&self, mtu: usize) -> bool {
         let news = self.path_mtu.fetch_min(mtu, Ordering::AcqRel) > mtu;
         if news {
-            self.raise();
+            self.signal.raise();
         }
         news
     }
@@ -200,7 +191,7 @@ impl Mailbox {
     /// Returns the packet if the inbox was closed, because another connection may now have the same
     /// addresses.
     pub(crate) fn deliver(&self, packet: Packet) -> Result<(), Packet> {
-        let (parent, attended) = {
+        let attended = {
             let mut queue = self.queue.lock();
             if queue.closed {
                 return Err(packet);
@@ -216,13 +207,10 @@ impl Mailbox {
             queue.bytes = bytes;
             self.bytes.store(bytes, Ordering::Relaxed);
             self.waiting.store(queue.packets.len(), Ordering::Release);
-            (queue.parent.clone(), queue.attended)
+            queue.attended
         };
         if !attended {
             self.signal.raise();
-        }
-        if let Some(parent) = parent {
-            parent.raise();
         }
         Ok(())
     }
@@ -269,24 +257,8 @@ impl Mailbox {
             queue.held_back.take()
         };
         if let Some(sender) = held_back {
-            sender.raise();
+            sender.signal.raise();
         }
-    }
-
-    /// Raises the signals of the connection and of its listener.
-    pub(crate) fn raise(&self) {
-        let parent = self.queue.lock().parent.clone();
-        self.signal.raise();
-        if let Some(parent) = parent {
-            parent.raise();
-        }
-    }
-
-    /// Detaches the connection from its listener's signal. Raises the connection's own signal, so
-    /// that the new owner processes packets that have already arrived.
-    pub(crate) fn leave_listener(&self) {
-        self.queue.lock().parent = None;
-        self.signal.raise();
     }
 
     /// Closes the inbox. Returns the packets that are still in it.
@@ -294,14 +266,13 @@ impl Mailbox {
         let (left, held_back) = {
             let mut queue = self.queue.lock();
             queue.closed = true;
-            queue.parent = None;
             queue.bytes = 0;
             self.bytes.store(0, Ordering::Relaxed);
             self.waiting.store(0, Ordering::Release);
             (mem::take(&mut queue.packets), queue.held_back.take())
         };
         if let Some(sender) = held_back {
-            sender.raise();
+            sender.signal.raise();
         }
         left
     }
@@ -318,7 +289,7 @@ mod tests {
 
     fn bounded(packets: usize, bytes: usize) -> Mailbox {
         let bounds = Bounds { packets, bytes };
-        Mailbox::new(bounds, Arc::new(Pool::new(64)), None).unwrap()
+        Mailbox::new(bounds, Arc::new(Pool::new(64))).unwrap()
     }
 
     fn numbered(number: u8) -> Packet {

@@ -10,8 +10,9 @@
 //!        | transmit                                       ^ drive, try_recv, try_send
 //!        v                                                |
 //!      Link ---> Stack of the other host: table ---> Mailbox: packets + eventfd
-//!                    | SYN                                ^
-//!                    +---> Backlog ---> SmolListener -----+ (begins a connection per SYN)
+//!                    | SYN              | end of handshake ^
+//!                    v                  v                  |
+//!               Handshakes           Backlog ---> SmolListener (creates the connection)
 //! ```
 //! The thread that sends a packet puts it into the inbox of the receiving connection and makes that
 //! connection's descriptor readable. The thread that drives the receiving connection processes the
@@ -19,7 +20,8 @@
 //!
 //! # Locks
 //! A connection or a listener has one owner and no lock. Shared state has small locks: on the table
-//! of a stack, the queue of a mailbox, the queue of a backlog, and the pool of buffers. **No thread
+//! of a stack, its handshakes, the queue of a mailbox, the queue of a backlog, and the pool of
+//! buffers. **No thread
 //! holds two of them at a time.** Packets are dropped, answers are sent and signals are raised only
 //! after the lock was released. No lock is held during a call of smoltcp or a system call.
 //!
@@ -35,8 +37,8 @@
 //! emptied.
 //!
 //! Packets that TCP sends in answer to a segment are not held back; they are dropped at a limit
-//! well beyond the bound. SYNs beyond a listener's backlog are ignored, and TCP sends them again
-//! after a second.
+//! well beyond the bound. Handshakes that end beyond a listener's backlog have no effect until TCP
+//! sends the peer's next segment again.
 //!
 //! # Segments and FPDUs
 //! With [`SendHints`](crate::SendHints), every segment begins with an FPDU and holds as many whole
@@ -91,6 +93,7 @@ mod dataless;
 mod device;
 mod external_link;
 mod fault;
+mod handshakes;
 mod join;
 mod link;
 mod listener;
@@ -102,6 +105,7 @@ mod segment;
 mod settings;
 mod signal;
 mod stack;
+mod syn_ack;
 mod table;
 mod user;
 mod window;

@@ -166,6 +166,15 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Creates the challenge ACK for a segment of a handshake (RFC 5961 section 3.2).
+    pub(crate) fn challenge(seq: TcpSeqNumber, ack: TcpSeqNumber) -> Self {
+        Self {
+            control: TcpControl::None,
+            seq,
+            ack: Some(ack),
+        }
+    }
+
     /// Writes the segment as an IP packet from `key.local` to `key.remote`.
     pub(crate) fn write(
         &self,

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use smoltcp::phy::{Checksum, ChecksumCapabilities};
 
 use super::backlog::Backlog;
 use super::clock::{Clock, Epoch};
+use super::handshakes::{Handshake, Handshakes};
 pub(crate) use super::link::{Link, Route};
 use super::mailbox::{Mailbox, Notice};
 use super::packet::{Packet, Pool};
 use super::segment::{self, Answer, FlowKey, Segment};
 use super::settings::StackSettings;
+use super::syn_ack::SynAnswerer;
 use super::table::{Flow, Listening, MAX_LINGERING, Table};
 use super::user::Users;
 use crate::LlpError;
@@ -33,6 +35,9 @@ pub(crate) struct Stack {
     addresses: Vec<IpAddr>,
     link: Box<dyn Link>,
     pub(crate) users: Users,
+    pub(crate) handshakes: Handshakes,
+    /// Sockets that answer SYNs and are not in use. A thread takes one out while it uses it.
+    answerers: Mutex<Vec<SynAnswerer>>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) epoch: Epoch,
@@ -44,7 +49,10 @@ pub(crate) struct Stack {
 /// released.
 enum Destination {
     Connection(Arc<Mailbox>),
+    /// A SYN to a listener.
     Listener(Arc<Backlog>),
+    /// Another segment to a listener, which may belong to a handshake.
+    Handshake(Arc<Backlog>),
     Answer(Answer),
     Nobody,
 }
@@ -72,6 +80,8 @@ impl Stack {
             addresses,
             link,
             users: Users::default(),
+            handshakes: Handshakes::new(settings.connect_timeout),
+            answerers: Mutex::default(),
             pool,
             clock,
             epoch,
@@ -181,10 +191,8 @@ impl Stack {
         mailbox: &Arc<Mailbox>,
     ) -> Result<(), Arc<Mailbox>> {
         let mut table = self.table.write();
-        match table.flows.get(&key) {
-            Some(Flow::Live(other)) => return Err(Arc::clone(other)),
-            Some(Flow::Lingering { .. }) => table.lingering = table.lingering.saturating_sub(1),
-            None => {}
+        if let Some(Flow::Live(other)) = table.flows.get(&key) {
+            return Err(Arc::clone(other));
         }
         table.flows.insert(key, Flow::Live(Arc::clone(mailbox)));
         Ok(())
@@ -258,6 +266,7 @@ impl Stack {
 
     /// Stops listening. The address stays reserved.
     pub(crate) fn unlisten(&self, at: SocketAddr) {
+        self.handshakes.remove_port(at.port());
         if let Some(listening) = self.table.write().listening_at(at) {
             listening.backlog = None;
         }
@@ -385,19 +394,101 @@ impl Stack {
             },
             // smoltcp verifies the checksums of packets for a connection. The checksums of other
             // packets are verified here.
-            Destination::Listener(_) | Destination::Answer(_)
+            Destination::Listener(_) | Destination::Handshake(_) | Destination::Answer(_)
                 if self.settings.checksums && !segment::is_intact(packet.bytes()) =>
             {
                 self.pool.give_one(packet);
             }
             Destination::Listener(backlog) => {
-                if let Err(packet) = backlog.deliver(packet) {
+                self.answer_syn(&segment, &packet, &backlog);
+                self.pool.give_one(packet);
+            }
+            Destination::Handshake(_) if segment.rst => {
+                let window = self.settings.receive_buffer;
+                match self.handshakes.reset(&segment, window) {
+                    Some(answer) => self.answer(&segment.key, answer, packet),
+                    None => self.pool.give_one(packet),
+                }
+            }
+            Destination::Handshake(backlog) => {
+                let (window, now) = (self.settings.receive_buffer, self.clock.now());
+                let delivered = match self.handshakes.completed_by(&segment, window, now) {
+                    Some(handshake) => backlog.deliver(handshake, packet),
+                    // The listener registers the connection before it removes the handshake. It may
+                    // have done both since the table was searched.
+                    None => match self.connection(&segment.key) {
+                        Some(mailbox) => mailbox.deliver(packet),
+                        None => return self.refuse(packet),
+                    },
+                };
+                if let Err(packet) = delivered {
                     self.pool.give_one(packet);
                 }
             }
             Destination::Answer(answer) => self.answer(&segment.key, answer, packet),
             Destination::Nobody => self.pool.give_one(packet),
         }
+    }
+
+    /// Answers a SYN to a listener, and stores the handshake.
+    fn answer_syn(&self, segment: &Segment, packet: &Packet, backlog: &Backlog) {
+        let (now, syn) = (self.clock.now(), packet.bytes());
+        let seed = || self.random();
+        let Some(handshake) = self.handshakes.find_or_begin(segment, syn, now, seed) else {
+            return;
+        };
+        let Some(syn_ack) = self.syn_ack(&segment.key, &handshake) else {
+            return;
+        };
+        let Some(own) = Segment::parse(syn_ack.bytes()) else {
+            return;
+        };
+        // A SYN begins a new connection during TIME-WAIT (RFC 9293 section 3.6.1). The further
+        // segments of the handshake must not be taken for segments of the old one.
+        self.table.write().end_lingering(&segment.key);
+        if self.handshakes.store(segment, handshake, own.seq, now) {
+            // The listener has a new deadline.
+            backlog.signal.raise();
+        }
+        self.transmit_to(&segment.key, syn_ack);
+    }
+
+    /// Repeats the SYN|ACKs that are due.
+    pub(crate) fn repeat_syn_acks(&self) {
+        let Some(at) = self.handshakes.deadline() else {
+            return;
+        };
+        let now = self.clock.now();
+        if at <= now {
+            for (key, handshake) in self.handshakes.take_due(now) {
+                if let Some(syn_ack) = self.syn_ack(&key, &handshake) {
+                    self.transmit_to(&key, syn_ack);
+                }
+            }
+        }
+    }
+
+    /// Makes the SYN|ACK of a handshake.
+    fn syn_ack(&self, key: &FlowKey, handshake: &Handshake) -> Option<Packet> {
+        let spare = self.answerers.lock().pop();
+        let mut answerer = spare.unwrap_or_else(|| SynAnswerer::new(&self.settings));
+        let syn_ack = answerer.answer(self, key, handshake);
+        let mut spares = self.answerers.lock();
+        if spares.is_empty() {
+            spares.push(answerer);
+        }
+        syn_ack
+    }
+
+    /// Sends a packet that belongs to no connection yet.
+    fn transmit_to(&self, key: &FlowKey, packet: Packet) {
+        let remote = key.remote.ip();
+        let mut route = Route {
+            local: self.has(remote),
+            hop: self.link.next_hop(remote),
+            ..Route::default()
+        };
+        self.transmit(packet, &mut route);
     }
 
     /// Answers a segment with a reset, unless it is a reset itself.
@@ -434,7 +525,8 @@ impl Stack {
         }
         match table.listener(segment.key.local) {
             Some(backlog) if opening => Destination::Listener(Arc::clone(backlog)),
-            _ => answer(segment.reset()),
+            Some(backlog) => Destination::Handshake(Arc::clone(backlog)),
+            None => answer(segment.reset()),
         }
     }
 

@@ -92,6 +92,14 @@ impl Table {
         live
     }
 
+    /// Ends the lingering of a connection with these addresses, if there is one.
+    pub(super) fn end_lingering(&mut self, key: &FlowKey) {
+        if let Some(Flow::Lingering { .. }) = self.flows.get(key) {
+            self.flows.remove(key);
+            self.lingering = self.lingering.saturating_sub(1);
+        }
+    }
+
     pub(super) fn forget_lingering(&mut self, now: Instant) {
         self.flows
             .retain(|_, flow| !matches!(flow, Flow::Lingering { until } if *until <= now));

@@ -1,6 +1,7 @@
 //! Test scenarios for every `Network`, and helpers that wait only on `fd()` and `deadline()`.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod carried;
 pub(crate) mod seen;
 pub(crate) mod skipping;
 
