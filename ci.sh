@@ -470,8 +470,10 @@ part_all() {
     done
     start=$SECONDS
     say "what ran beside these"
-    end_beside
+    local status=0
+    end_beside || status=$?
     say "these took:$took and what ran beside them $((SECONDS - start)) s more"
+    [ "$status" = 0 ] || return "$status"
     # `test` also runs the tests of `dropin`, which need these packages.
     say "packages of the programs for the drop-in library"
     dropin_packages

@@ -11,7 +11,8 @@ need_mdbook() {
     tools=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools
     PATH=$tools/bin:$PATH
     [ "$(mdbook --version 2>/dev/null)" != "mdbook v$MDBOOK" ] || return 0
-    if ! cargo install mdbook --version "$MDBOOK" --locked --no-default-features --root "$tools"; then
+    # Unoptimized, because the build of the site takes a second either way.
+    if ! cargo install mdbook --version "$MDBOOK" --locked --debug --no-default-features --root "$tools"; then
         echo "SKIPPED: mdbook $MDBOOK cannot be installed here"
         return 1
     fi
