@@ -42,7 +42,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// RDMA over plain TCP in user space (iWARP, RFC 5040 to 5044, 6581 and 7306)
+/// RDMA over plain TCP in user space (iWARP, RFC 5040 to 5042, 5044, 6581 and 7306)
 #[derive(Parser)]
 #[command(name = "uwarp", version)]
 #[command(

@@ -1,4 +1,4 @@
-//! Software RNIC: RDMA verbs over iWARP (RFC 5040 to 5044, 6581 and 7306) in user space.
+//! Software RNIC: RDMA verbs over iWARP (RFC 5040 to 5042, 5044, 6581 and 7306) in user space.
 //!
 //! Two machines with plain TCP exchange Sends, Immediate Data, and one-sided Writes, Reads and
 //! atomics. They need no RDMA hardware, no kernel module and no root. The bytes on the wire are
