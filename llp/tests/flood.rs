@@ -1,5 +1,5 @@
-//! Floods of SYNs from peers that never complete a handshake. Honest peers must be served, and memory
-//! must stay bounded.
+//! Floods of SYNs from peers that never complete a handshake. Honest peers must be served, and
+//! memory must stay bounded.
 
 mod common;
 
