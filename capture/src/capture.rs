@@ -1,10 +1,14 @@
 //! Writer of a capture file. All devices and connections of the process share it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::block::{self, PacketInfo};
 use crate::live::LiveFlows;
@@ -58,6 +62,24 @@ impl Direction {
     }
 }
 
+/// Creates a file for a capture. See [`Capture::create`].
+fn create_file(path: &Path) -> io::Result<File> {
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    let is_descriptor = folder.is_some_and(|folder| folder.starts_with("/proc"));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    if !is_descriptor {
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    }
+    options.open(path).map_err(|error| {
+        if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
+            let words = "it is a symbolic link, which is not followed; name the file itself, or use - for standard output";
+            return io::Error::new(error.kind(), words);
+        }
+        error
+    })
+}
+
 /// Writer of a pcapng file or pipe. Clones share the file, and any thread may use them.
 ///
 /// * A call that records a packet passes it to the operating system in a single write before it
@@ -88,19 +110,25 @@ struct Sink {
 }
 
 impl Capture {
-    /// Creates the file at `path`, or replaces an existing one, and writes the file header.
+    /// Creates the file at `path`, or replaces the content of an existing one, and writes the file
+    /// header. A new file can be read by its owner only, because a capture holds all data.
+    ///
+    /// A symbolic link is refused. Otherwise a user who may write to a directory could choose which
+    /// file is replaced. The links in `/proc/self/fd` (`/dev/fd/3`) are descriptors of this process,
+    /// and are accepted.
     ///
     /// The path `-` means standard output, for use with `| tshark -i -` or `| wireshark -k -i -`.
     /// If the path is a named pipe, the call waits until a reader opens it.
     ///
     /// # Errors
-    /// Returns the errors of [`File::create`] and of the first write.
+    /// Returns the errors of [`File::create`] and of the first write, and an error for a symbolic
+    /// link.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         if path == Path::new("-") {
             return Self::to_writer(Box::new(stdout()?));
         }
-        Self::to_writer(Box::new(File::create(path)?))
+        Self::to_writer(Box::new(create_file(path)?))
     }
 
     /// Writes the capture to `writer`, which is flushed after every packet.

@@ -1,14 +1,13 @@
 //! Settings from the environment (`UWARP_...`), for programs that have no flags for them. `uwarp
 //! run` sets these variables.
 
-use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use uwarp_verbs::environment::{FLAG_VALUES, flag};
+use uwarp_verbs::environment::{FLAG_VALUES, flag, variable};
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::{OnNoReceive, Peer, Revision, Settings};
 
@@ -41,7 +40,7 @@ impl Environment {
     /// # Errors
     /// Returns a message that names the variable with an invalid value, and the valid values.
     pub(crate) fn read() -> Result<Self, String> {
-        Self::from(|name| env::var_os(name))
+        Self::from(variable)
     }
 
     fn from(var: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {

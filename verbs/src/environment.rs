@@ -32,6 +32,31 @@ pub const VARIABLES: &[&str] = &[
     "UWARP_WRITE_EVENTS",
 ];
 
+/// Returns the value of the variable with this name, or `None` if it is not set.
+///
+/// Like `secure_getenv(3)`, returns `None` for every variable in a process that has the rights of
+/// another user than the one who started it: a setuid or setgid program, or one with file
+/// capabilities. That user must not choose the files and devices that the program opens.
+#[must_use]
+pub fn variable(name: &str) -> Option<OsString> {
+    if has_other_rights() {
+        return None;
+    }
+    std::env::var_os(name)
+}
+
+/// Returns true if the process has the rights of another user than the one who started it
+/// (`AT_SECURE` of `getauxval(3)`).
+#[expect(
+    unsafe_code,
+    reason = "rustix offers this without a promise of stability"
+)]
+fn has_other_rights() -> bool {
+    // SAFETY: the function reads a value that the kernel gave to the process at its start. It has
+    // no preconditions.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// Values that [`flag`] accepts, for error messages.
 pub const FLAG_VALUES: &str = "1 or 0 (also on or off, yes or no, true or false)";
 
@@ -86,8 +111,12 @@ impl fmt::Display for UnknownVariable {
 }
 
 /// Returns the unknown variables of this process that begin with `UWARP_`, in alphabetical order.
+/// Returns none where [`variable`] reads none.
 #[must_use]
 pub fn unknown_variables() -> Vec<UnknownVariable> {
+    if has_other_rights() {
+        return Vec::new();
+    }
     unknown_among(std::env::vars_os().map(|(name, _)| name))
 }
 

@@ -185,3 +185,53 @@ fn handles_may_be_shared_between_threads() {
     shareable::<Interface>();
     shareable::<crate::Flow>();
 }
+
+/// Directory of one test, which is removed at its end.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let name = format!("uwarp-capture-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_new_file_can_be_read_by_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("mode");
+    let path = folder.0.join("new.pcapng");
+    drop(Capture::create(&path).unwrap());
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_symbolic_link_is_refused_and_its_target_stays_as_it_is() {
+    let folder = Folder::new("link");
+    let (target, link) = (folder.0.join("target"), folder.0.join("link"));
+    std::fs::write(&target, "precious").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let error = Capture::create(&link).err().unwrap().to_string();
+    assert!(error.contains("symbolic link"), "{error}");
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+}
+
+#[test]
+fn a_descriptor_of_this_process_is_accepted_by_its_path() {
+    use std::os::fd::AsRawFd;
+    let folder = Folder::new("descriptor");
+    let file = std::fs::File::create(folder.0.join("file")).unwrap();
+    for path in ["/dev/fd", "/proc/self/fd"] {
+        let path = format!("{path}/{}", file.as_raw_fd());
+        assert!(Capture::create(&path).is_ok(), "{path}");
+    }
+}

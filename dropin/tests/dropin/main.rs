@@ -140,6 +140,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         variables::a_log_is_written_when_it_is_asked_for,
     ),
     (
+        "variables::a_setuid_program_reads_none",
+        &["libibverbs-dev", "librdmacm-dev"],
+        variables::a_setuid_program_reads_none,
+    ),
+    (
         "ends::the_cause_of_a_status_is_told_once_in_words",
         &["libibverbs-dev", "librdmacm-dev"],
         ends::the_cause_of_a_status_is_told_once_in_words,

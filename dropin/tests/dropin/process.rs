@@ -34,7 +34,7 @@ pub(crate) struct Running {
 }
 
 /// Returns true if this process is root. No program here needs root.
-fn root() -> bool {
+pub(crate) fn root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

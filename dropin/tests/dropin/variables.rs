@@ -1,7 +1,12 @@
 //! Tests of environment variables (`UWARP_...`) with unmodified programs.
 
-use crate::prefix::Prefix;
-use crate::process::Place;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::c;
+use crate::prefix::{Prefix, said};
+use crate::process::{Place, root};
 
 /// Runs a program with one variable set, and returns its output.
 fn with(prefix: &Prefix, variable: &str, words: &[&str]) -> Result<String, String> {
@@ -57,4 +62,37 @@ pub(crate) fn a_log_is_written_when_it_is_asked_for(prefix: &Prefix) -> Result<(
     } else {
         Err(format!("the invalid filter is not reported:\n{wrong}"))
     }
+}
+
+/// A setuid program opens its device without any of the variables. They belong to the user who
+/// starts it, and could otherwise replace files of root.
+pub(crate) fn a_setuid_program_reads_none(prefix: &Prefix) -> Result<(), String> {
+    if !root() {
+        eprintln!("SKIPPED: only root can make a setuid program of another user");
+        return Ok(());
+    }
+    let folder = prefix.library();
+    let folder = folder.parent().ok_or("the library is in no folder")?;
+    let path = format!("-Wl,-rpath,{}", folder.display());
+    let libraries = ["-lrdmacm", "-libverbs", &path];
+    let program = c::compile(prefix, "cc", "linked.c", &libraries)?;
+    for (mode, captures) in [(0o755, true), (0o4755, false)] {
+        fs::set_permissions(&program, Permissions::from_mode(mode))
+            .map_err(|error| error.to_string())?;
+        let capture = prefix.scratch().join(format!("setuid-{mode:o}.pcapng"));
+        // Unlike for all other programs, new rights are allowed.
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+        command.arg(&program).env("UWARP_PCAP", &capture);
+        let said = said(&mut command)?;
+        if !said.contains(&folder.display().to_string()) {
+            return Err(format!("the program does not use the library:\n{said}"));
+        }
+        if capture.exists() != captures {
+            return Err(format!(
+                "with mode {mode:o}, expected a capture: {captures}; is the file system mounted with nosuid?\n{said}"
+            ));
+        }
+    }
+    Ok(())
 }
