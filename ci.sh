@@ -49,7 +49,8 @@ usage: ./ci.sh PART...
            cargo-fuzz), and whether the targets find deliberate faults
   fuzz-coverage  lines and regions of the protocol cores that the fuzzers reach; writes
            target/reports/fuzz-coverage.md; not in `all`
-  sim      10,000 runs of the simulator; --seeds N for more; --seed S --log shows one run
+  sim      10,000 runs of the simulator; --seeds N for more; --seed S --log shows one run. `all`
+           has 4,000
   robustness  hostile peers attack a real process, with full loads, about 17 minutes; writes
            target/reports/robustness.md; not in `all`, whose `test` has small loads
   bench    uwarp beside raw TCP and other programs, about 5 minutes; writes
@@ -69,7 +70,8 @@ usage: ./ci.sh PART...
            without one it writes target/reports/interop.md. --dangerous adds the cases that crash or
            wedge the guest, each in a guest of its own, and writes
            target/reports/conformance-siw.md. Programs that connect repeatedly connect 50 times, in
-           `all` 10 times (UWARP_INTEROP_CONNECTIONS)
+           `all` 10 times (UWARP_INTEROP_CONNECTIONS). In `all`, every fourth of the tests on Unix
+           datagrams that also run on TAP devices (UWARP_INTEROP_SAMPLE)
   all      all of these; what .ci/run calls
 docs/testing.md describes the tests. Reports are written to target/reports, or reports in
 CARGO_TARGET_DIR where that is set.
@@ -177,7 +179,7 @@ part_miri() {
     # does not support.
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-disable-weak-memory-emulation"
     # XorShift is the cheapest generator of random numbers.
-    export PROPTEST_CASES=4 PROPTEST_RNG_ALGORITHM=xs INSTA_WORKSPACE_ROOT=$PWD
+    export PROPTEST_CASES=${UWARP_MIRI_CASES:-4} PROPTEST_RNG_ALGORITHM=xs INSTA_WORKSPACE_ROOT=$PWD
     local miri="cargo +nightly miri test --locked --lib"
     # Builds uwarp-verbs and its dependencies before the two processes below start. The protocol
     # crates need dependencies with other features, which their process builds itself.
@@ -215,6 +217,8 @@ part_mutants-smoke() { test_mutants mutants; }
 part_sim() { # OPTION...
     cargo run --profile sim --locked -q -p uwarp-sim -- --jobs "$(nproc)" "$@"
 }
+
+part_sim_sample() { part_sim --seeds 4000; }
 
 part_bench() { # [scale | smol | dropin] OPTION... | whole [--rounds N]
     if [ "${1-}" = whole ]; then
@@ -455,13 +459,15 @@ part_build_tests() { cargo test --workspace --locked --no-run; }
 part_all() {
     local part start took=
     export UWARP_INTEROP_CONNECTIONS=${UWARP_INTEROP_CONNECTIONS:-10}
+    export UWARP_INTEROP_SAMPLE=${UWARP_INTEROP_SAMPLE:-4}
+    export UWARP_MIRI_CASES=${UWARP_MIRI_CASES:-2}
     # Toolchains and packages are installed first, because two installations at once would fail.
     need_nightly miri rust-src || true
     need_fuzzing || true
     need_target $MUSL || true
     need_target $EMBEDDED || true
     need_aarch64 || true
-    begin_beside mutants-smoke sim miri tsan aarch64_sample book
+    begin_beside mutants-smoke sim_sample miri tsan aarch64_sample book
     for part in tshark fmt words clippy doc package_files nostd musl demo interop fuzz-smoke build_tests; do
         say "$part"
         start=$SECONDS
