@@ -15,7 +15,7 @@ use crate::common::{self, Common};
 use crate::device::DeviceOption;
 use crate::explain;
 use crate::failure::{Failure, Report};
-use crate::output::notice;
+use crate::output::remark;
 use crate::signals::catch_end_signals;
 
 /// Interval between checks for a shortage of resources or a failure of the network.
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             Err(RecvTimeoutError::Timeout) => {}
         }
         if let Some(shortage) = agent.take_shortage() {
-            notice(format_args!("uwarp agent: {shortage}"));
+            remark(None, format_args!("uwarp agent: {shortage}"));
         }
         if let Some(fault) = agent.fault() {
             break Err(Failure::because(fault.to_string()));

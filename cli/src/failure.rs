@@ -1,6 +1,7 @@
 //! Failures that end a command, as reports for its user.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 use crate::output;
@@ -117,6 +118,14 @@ impl Failure {
     pub(crate) fn print(&self, command: &str) {
         if let Some(report) = self.report() {
             output::notice(format_args!("uwarp {command}: {report}"));
+        }
+    }
+
+    /// Prints the report of a server that continues, about `peer` if it is known. See
+    /// [`output::remark`].
+    pub(crate) fn print_remark(&self, command: &str, peer: Option<IpAddr>) {
+        if let Some(report) = self.report() {
+            output::remark(peer, format_args!("uwarp {command}: {report}"));
         }
     }
 

@@ -4,6 +4,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
+use uwarp_verbs::messages;
 
 use crate::failure::{Failure, Report};
 use crate::output::exit_if_closed;
@@ -37,7 +38,8 @@ struct Unfailing;
 
 impl Write for Unfailing {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = exit_if_closed(io::stderr().write_all(bytes));
+        let written = messages::write(&String::from_utf8_lossy(bytes));
+        let _ = exit_if_closed(written.map(drop));
         Ok(bytes.len())
     }
 

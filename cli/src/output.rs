@@ -3,8 +3,10 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::net::IpAddr;
 
 use uwarp_verbs::llp::remove_socket_files;
+use uwarp_verbs::messages;
 
 use crate::failure::Failure;
 
@@ -72,6 +74,12 @@ pub(crate) fn end_quietly() -> ! {
 /// Writes a line to stderr. A failure is ignored, because there is no other place to report it.
 pub(crate) fn notice(text: impl Display) {
     let _ = write(io::stderr().lock(), &format!("{text}\n"));
+}
+
+/// Writes a line of a server that continues, about `peer` if it is given. Never blocks: the line is
+/// dropped and counted if stderr does not accept it at once, or if there were too many.
+pub(crate) fn remark(peer: Option<IpAddr>, text: impl Display) {
+    let _ = exit_if_closed(messages::print(peer, &format!("{text}\n")).map(drop));
 }
 
 /// Breaks `text` between words into lines of at most `WIDTH` columns. The first line follows

@@ -3,8 +3,10 @@
 
 mod common;
 
-use std::net::TcpListener;
-use std::process::{Command, Output, Stdio};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use common::{TempDir, TempFile, Uwarp, without_reader};
 
@@ -233,4 +235,50 @@ fn a_program_that_is_run_gets_sigpipe_as_from_a_shell() {
     std::fs::remove_dir_all(&dir).unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.signal(), Some(13), "{said}");
+}
+
+/// Peers that send garbage cause two lines each, and nobody reads the pipe. The server must go on
+/// serving others.
+#[test]
+fn a_server_whose_stderr_nobody_reads_serves_others_despite_garbage() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    // The pipe holds some twenty messages.
+    rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let port = port.to_string();
+    let words = ["rping", "-s", "-P", "-a", "127.0.0.1", "-p", &port];
+    let mut server = Ending(command(&words).stderr(writer).spawn().unwrap());
+    let connect = || TcpStream::connect(format!("127.0.0.1:{port}"));
+    while connect().is_err() {
+        assert!(server.0.try_wait().unwrap().is_none(), "the server ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for _ in 0..800 {
+        let mut stream = connect().unwrap();
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+        // The server closes the connection when it has read the garbage.
+        let _ = stream.read(&mut [0; 64]);
+    }
+    let client = ["rping", "-c", "-a", "127.0.0.1", "-p", &port, "-C", "2"];
+    let output = command(&client).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    drop(server);
+    let mut said = String::new();
+    { reader }.read_to_string(&mut said).unwrap();
+    let lines = said.matches("the server continues").count();
+    assert!((1..=200).contains(&lines), "{lines} messages");
+}
+
+/// A process that is ended with the test.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -1,9 +1,10 @@
 //! Log of the library on standard error (`UWARP_LOG`), in the syntax of `RUST_LOG`. Off by default.
 
-use std::env;
 use std::io::{self, IsTerminal as _, Write};
 
 use tracing_subscriber::EnvFilter;
+use uwarp_verbs::environment::variable;
+use uwarp_verbs::messages;
 
 const VARIABLE: &str = "UWARP_LOG";
 
@@ -13,7 +14,7 @@ const VARIABLE: &str = "UWARP_LOG";
 /// # Errors
 /// Returns a message if the value is not a valid filter.
 pub(crate) fn start() -> Result<(), String> {
-    let Some(value) = env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
+    let Some(value) = variable(VARIABLE).filter(|value| !value.is_empty()) else {
         return Ok(());
     };
     let directives = value.to_string_lossy();
@@ -29,15 +30,13 @@ pub(crate) fn start() -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the log to standard error. Errors are ignored, because the program may have closed
-/// standard error. A cancellation is deferred, because a cancelled thread would leave standard
-/// error locked.
+/// Writes the log to standard error, without blocking. Errors are ignored, because the program may
+/// have closed standard error.
 struct Stderr;
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _deferred = crate::cancel::Deferred::new();
-        let _ = io::stderr().write_all(bytes);
+        let _ = messages::write(&String::from_utf8_lossy(bytes));
         Ok(bytes.len())
     }
 

@@ -9,6 +9,7 @@ use uwarp_verbs::Device;
 use uwarp_verbs::capture::Capture;
 use uwarp_verbs::environment::unknown_variables;
 use uwarp_verbs::llp::kernel::KernelSettings;
+use uwarp_verbs::messages;
 
 use crate::environment::Environment;
 
@@ -92,13 +93,12 @@ pub(crate) fn port_offset() -> u16 {
     PORT_OFFSET.load(Ordering::Relaxed)
 }
 
-/// Prints a message on standard error, unless `UWARP_QUIET` is set.
+/// Prints a message on standard error, unless `UWARP_QUIET` is set. Never blocks: a message may be
+/// dropped and counted instead.
 pub(crate) fn warn(message: core::fmt::Arguments<'_>) {
     if !QUIET.load(Ordering::Relaxed) {
-        use std::io::Write as _;
-        let _deferred = crate::cancel::Deferred::new();
         // The program may have closed standard error.
-        let _ = writeln!(std::io::stderr(), "uwarp: {message}");
+        let _ = messages::print(None, &format!("uwarp: {message}\n"));
     }
 }
 

@@ -120,6 +120,7 @@ mod event_queue;
 mod fork_guard;
 mod limits;
 mod mem;
+pub mod messages;
 mod mr;
 #[cfg(not(uwarp_mutants))]
 mod mutants;

@@ -16,7 +16,7 @@ use crate::common;
 use crate::device::check_network;
 use crate::explain;
 use crate::failure::{Failure, Report};
-use crate::output::{Output, notice};
+use crate::output::{Output, notice, remark};
 use crate::signals::catch_stop_signals;
 pub(crate) use options::Options;
 use options::TestName;
@@ -225,8 +225,8 @@ fn serve(options: &Options, device: &Device) -> Result<(), Failure> {
         let result = one_client(options, device, &server, output);
         match result {
             Err(failure) if options.persistent => {
-                failure.print("perf");
-                notice("uwarp perf: the server continues");
+                failure.print_remark("perf", None);
+                remark(None, "uwarp perf: the server continues");
             }
             Ok(()) if options.persistent => {}
             other => return other,
@@ -270,8 +270,11 @@ fn one_client(
             } => output.line(table.head(plan, peer, congestion, device)),
             Event::Row(row) => output.line(table.row(row)),
             Event::ForeignConnection(error) => {
-                failure(error, Role::Server).print("perf");
-                notice("uwarp perf: the connection was closed, and the server continues");
+                failure(error, Role::Server).print_remark("perf", None);
+                remark(
+                    None,
+                    "uwarp perf: the connection was closed, and the server continues",
+                );
                 Ok(())
             }
             _ => Ok(()),

@@ -13,7 +13,7 @@ use crate::advert::Advert;
 use crate::device::check_network;
 use crate::explain;
 use crate::failure::{Failure, Report};
-use crate::output::notice;
+use crate::output::remark;
 
 /// Interval between checks for connections that are not iWARP.
 const LOOK: Duration = Duration::from_millis(100);
@@ -37,16 +37,15 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
         let (device, peer) = (device.clone(), request.peer_addr());
         let session = move || {
             if let Err(failure) = serve(&device, request, printer) {
-                failure.print("rping -s");
+                failure.print_remark("rping -s", Some(peer.ip()));
             }
         };
         if let Err(error) = std::thread::Builder::new()
             .name(peer.to_string())
             .spawn(session)
         {
-            notice(format_args!(
-                "uwarp rping -s: {peer} was refused, no thread for it: {error}"
-            ));
+            let text = format!("uwarp rping -s: {peer} was refused, no thread for it: {error}");
+            remark(Some(peer.ip()), text);
         }
     }
 }
@@ -58,9 +57,10 @@ fn next_request(device: &Device, listener: &Listener) -> Result<ConnectRequest, 
         let request = listener.wait_request(Some(LOOK));
         while let Some((peer, error)) = listener.poll_failure() {
             let what = explain::with_addr(&error, peer);
-            notice(format_args!(
+            let text = format!(
                 "uwarp rping -s: {what}\n  at fault: the peer; its connection was closed, and the server continues"
-            ));
+            );
+            remark(Some(peer.ip()), text);
         }
         if let Ok(request) = request {
             return Ok(request);
@@ -89,7 +89,7 @@ fn serve(device: &Device, request: ConnectRequest, printer: Printer) -> Result<(
     let (result, pings) = pings(&session);
     session.close();
     printer.debug(format_args!("{pings} pings of {peer} served"))?;
-    notice("server DISCONNECT EVENT...");
+    remark(None, "server DISCONNECT EVENT...");
     result
 }
 

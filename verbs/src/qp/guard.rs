@@ -8,10 +8,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use super::inner::Locked;
-use crate::trace;
 
 /// Observer that is notified after each release of a QP's lock.
 pub(crate) trait Watcher: Send + Sync {
@@ -26,10 +25,6 @@ pub(crate) trait Watcher: Send + Sync {
 pub(super) struct Notifications {
     watcher: OnceLock<Arc<dyn Watcher>>,
     changed: AtomicBool,
-    /// Part of a trace that standard error did not accept at once. There is at most one, because a
-    /// connection ends once.
-    trace_text: Mutex<Option<String>>,
-    has_trace_text: AtomicBool,
 }
 
 impl Notifications {
@@ -48,26 +43,9 @@ impl Notifications {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Stores this text, which is written to standard error after the release of the lock, because
-    /// writing may block.
-    pub(super) fn write_after_unlock(&self, text: Option<String>) {
-        if text.is_some() {
-            *self.trace_text.lock() = text;
-            self.has_trace_text.store(true, Ordering::Release);
-        }
-    }
-
     fn unlocked(&self) {
         if let Some(watcher) = self.watcher.get() {
             watcher.unlocked(self.changed.swap(false, Ordering::AcqRel));
-        }
-        if self.has_trace_text.load(Ordering::Relaxed)
-            && self.has_trace_text.swap(false, Ordering::AcqRel)
-        {
-            let text = self.trace_text.lock().take();
-            if let Some(text) = text {
-                trace::write_blocking(&text);
-            }
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces};
 use crate::mem::PinnedRun;
+use crate::messages;
 use crate::progress::background::{Source, Verdict};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Waits};
@@ -249,9 +250,11 @@ impl QpInner {
         if self.ctx.settings.trace_errors && events.iter().any(ended) {
             // The trace is written before the event is raised, because the program may exit at the
             // event.
-            let text = trace::end(&locked.driven.conn, locked.addrs);
-            self.notifications
-                .write_after_unlock(text.and_then(trace::write_nonblocking));
+            if let Some(text) = trace::end(&locked.driven.conn, locked.addrs) {
+                let peer = locked.addrs.map(|addrs| addrs.peer.ip());
+                // An error of standard error is not one of the connection.
+                let _ = messages::print(peer, &text);
+            }
         }
         let events = &mut locked.driven.conn.events;
         let muted = self.muted.load(Ordering::Relaxed);
