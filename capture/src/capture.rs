@@ -114,8 +114,8 @@ impl Capture {
     /// header. A new file can be read by its owner only, because a capture holds all data.
     ///
     /// A symbolic link is refused. Otherwise a user who may write to a directory could choose which
-    /// file is replaced. The links in `/proc/self/fd` (`/dev/fd/3`) are descriptors of this process,
-    /// and are accepted.
+    /// file is replaced. The links in `/proc/self/fd` (`/dev/fd/3`) are descriptors of this
+    /// process, and are accepted.
     ///
     /// The path `-` means standard output, for use with `| tshark -i -` or `| wireshark -k -i -`.
     /// If the path is a named pipe, the call waits until a reader opens it.

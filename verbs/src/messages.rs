@@ -44,8 +44,8 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 /// A thread that finds the lock taken drops its message, so that no thread waits for another one.
 static LIMITS: Mutex<Option<Limits>> = Mutex::new(None);
 
-/// Prints a message, which should end with a newline. `peer` is the peer that caused it, if one did.
-/// Returns false if the message was dropped.
+/// Prints a message, which should end with a newline. `peer` is the peer that caused it, if one
+/// did. Returns false if the message was dropped.
 ///
 /// # Errors
 /// Standard error cannot be written, for example because its reader has closed it.
