@@ -170,7 +170,7 @@ impl Header {
         }
     }
 
-    /// Returns the byte of the header for the ULP. It contains RDMAP's control field.
+    /// Returns the header's byte for the ULP, which RDMAP uses for its control field.
     #[must_use]
     pub const fn ulp(&self) -> u8 {
         match self {

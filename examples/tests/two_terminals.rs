@@ -200,8 +200,8 @@ fn no_thread_of_the_servers_program_runs_for_a_read() {
         cq.wait(None).unwrap().ok().unwrap();
     };
     read();
-    // A thread that sleeps may wake once more before it waits for a client or for input. A thread
-    // that runs for Reads would wake in every round.
+    // `at_rest` may see a thread in a short sleep before its final wait. Such a thread still wakes,
+    // but not in every round. A thread that runs for Reads would wake in every round.
     for _ in 0..10 {
         let Some(before) = at_rest(&server) else {
             return;

@@ -333,8 +333,9 @@ fn readable(llp: &dyn Llp) -> bool {
 
 /// Interval of the keep-alive.
 const EVERY: Duration = Duration::from_secs(15);
-/// Step of the clock. It is shorter than the maximum silence of a peer, 150 s. After a step, the
-/// end of this silence is nearer than the next probe.
+/// Step of the clock. It is shorter than the maximum silence of a peer, 150 s. After a step, 10 s
+/// of the 150 s are left. That is less than `EVERY`, so the client's next deadline is the end of
+/// the 150 s and not the next probe.
 const SILENCE: Duration = Duration::from_secs(140);
 
 #[test]
@@ -376,8 +377,9 @@ fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
             }
             assert_eq!(client.try_recv(&mut [0; 9]), Ok(Recv::WouldBlock));
         }
-        // The first probe is sent during the handshake. Its answer may be processed only after the
-        // next step of the clock, and then no probe is due in that step.
+        // The first probe is sent during the handshake. Sometimes its answer is not processed until
+        // the clock has made its next step. The interval then starts again at that step, so no
+        // probe is sent in it.
         assert!(asked >= 179, "{asked}");
         // The server is not driven any more, so it looks dead to its peer.
         let gone = LlpError::TimedOut {

@@ -22,7 +22,8 @@ const PARTS: u64 = 32;
 /// Immediate Data of each Write that has it. Its content is not used.
 const IMMEDIATE: [u8; 8] = *b"uwarp\0\0\0";
 
-/// Marks a closing Read in its work request id, in place of a number of messages.
+/// Message count in the work request id of the Read that [`Load::close`] posts. In practice no
+/// message has this number.
 const CLOSING: u64 = (1 << 40) - 1;
 
 /// Progress of one QP: numbers of messages posted, completed and received.
@@ -176,8 +177,9 @@ impl<'a> Load<'a> {
     }
 
     /// Sends until each QP has sent `goal` messages in all, and all of them have completed. At the
-    /// deadline the goal becomes the number already posted. Calls `watch` with the number of
-    /// completed messages after each turn that takes completions.
+    /// deadline the goal is lowered to the largest number posted on any QP, rounded up to a
+    /// signaled message. Calls `watch` with the number of completed messages after each turn that
+    /// takes completions.
     fn send(
         &mut self,
         mut goal: u64,

@@ -8,8 +8,8 @@ use uwarp_verbs::llp::smol::Clock;
 
 /// Virtual time of one run. It begins at 0.
 pub(crate) struct VirtualClock {
-    /// Real time at creation, because an `Instant` cannot be constructed. The run depends only on
-    /// differences from `start`.
+    /// Real time at creation, because an `Instant` can only come from the real clock. The run
+    /// depends only on differences from `start`.
     start: Instant,
     nanos: AtomicU64,
 }

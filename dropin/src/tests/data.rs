@@ -103,7 +103,7 @@ fn a_list_that_is_longer_than_what_is_posted_at_once_arrives_whole() {
     there.end();
 }
 
-/// Puts a value at an odd address, as packed structures do.
+/// A value at offset 1 of a packed structure, so it may be unaligned.
 #[repr(C, packed)]
 struct Packed<T>(u8, T);
 
@@ -457,8 +457,9 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
     }
 }
 
-/// Drivers of RNICs also remove these completions. A program may free the objects of its `wr_id`s
-/// together with the queue pair, so it must not see the completions later.
+/// Destroying a queue pair removes its completions from the completion queue, as drivers of RNICs
+/// do. A program may free the objects of its `wr_id`s together with the queue pair, so it must not
+/// see the completions later.
 #[test]
 fn completions_of_a_queue_pair_that_was_destroyed_are_not_polled() {
     let (here, there) = (Side::new(), Side::new());

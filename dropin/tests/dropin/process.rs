@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use crate::packages;
 use crate::prefix::Prefix;
 
-/// Time after which a program is considered to hang. The limit says nothing about speed: at a load
-/// of 13, `ib_read_lat -a` took more than a minute.
+/// Time after which a program is considered to hang. The limit is long because a busy machine is
+/// slow: at a load average of 13, `ib_read_lat -a` took more than a minute.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 /// Interval between two checks of a condition, such as a line of output.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Installation with which a program runs, and the flags of the command.
+/// Installation of uwarp with which a program runs, and the flags of `uwarp run`.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) prefix: &'a Prefix,
@@ -150,7 +150,8 @@ impl Running {
         self.child.try_wait().map_err(|error| error.to_string())
     }
 
-    /// Waits until the program ends, and returns its output. Fails unless it has succeeded.
+    /// Waits until the program ends, and returns its output. Fails if the program does not end in
+    /// time or has failed, except for the fault that `lost_its_channel` recognizes.
     pub(crate) fn end(&mut self) -> Result<String, String> {
         let deadline = Instant::now() + TIMEOUT;
         let status = loop {

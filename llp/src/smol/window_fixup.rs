@@ -6,23 +6,24 @@
 //! * The window field is rounded down to a multiple of the scale. So the end of the window can move
 //!   back by some bytes when the window slides (RFC 7323 section 2.4 warns of this). The peer may
 //!   have sent these bytes before it receives the update. Therefore every segment offers one unit
-//!   of the scale less than smoltcp does, so that the end of the window never moves back.
+//!   of the scale less than smoltcp does. smoltcp then accepts all bytes up to the end of every
+//!   window that these segments offered.
 //! * A zero-window probe carries the current window, but smoltcp remembers only the windows in
 //!   other segments. Therefore a probe repeats the window of the last segment that was not a probe.
 //!
-//! smoltcp's acknowledgements without data need another sequence number too. After its timer fired,
-//! smoltcp gives them the number from which it retransmits. A peer that has received more bytes
-//! discards such acknowledgements (RFC 9293 section 3.10.7.4). If the peer's timer has fired too,
-//! both ends retransmit forever. So these segments get SND.NXT, the number after all bytes sent and
-//! the FIN.
+//! The second correction concerns the sequence number of smoltcp's acknowledgements without data.
+//! After its timer fired, smoltcp gives them the number from which it retransmits. A peer that has
+//! received more bytes discards such acknowledgements (RFC 9293 section 3.10.7.4). If the peer's
+//! timer has fired too, both ends retransmit forever. So these segments get SND.NXT, the number
+//! after all bytes sent and the FIN.
 //!
 //! A RST that ends a connection gets SND.NXT too, but no number after the end of the peer's window.
 //! It then has exactly the number that the peer expects, unless bytes were lost (RFC 5961 section
 //! 3.2).
 //!
-//! One exception is the probe of a closed window when all bytes were sent and smoltcp has no byte
-//! to probe with. This probe gets the number of an acknowledged byte, because the peer answers only
-//! an unacceptable segment.
+//! One acknowledgement without data does not get SND.NXT: the probe of a closed window when all
+//! bytes were sent, and smoltcp therefore has no byte to probe with. This probe gets the number of
+//! an acknowledged byte, because the peer answers only an unacceptable segment.
 
 use smoltcp::wire::{IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
 
@@ -98,14 +99,16 @@ impl WindowFixup {
 
     /// Returns the acknowledgement number and window field of the last segment, to repeat them.
     pub(crate) fn last_ack(&self) -> Option<(TcpSeqNumber, u16)> {
-        // Without `last`, only a SYN was sent. The SYN's window is larger than one unit of the
-        // scale, and no byte has arrived since.
+        // Without `last`, the last segment of smoltcp was a SYN, which acknowledged only the peer's
+        // SYN. It offered at least one unit of the scale, so a window field of 1 promises nothing
+        // new.
         self.last.or(self.answered.map(|ack| (ack, 1)))
     }
 
     /// Returns the window field for a segment that acknowledges `ack`, which may be later than the
-    /// last acknowledgement. The end of the window stays the same, or moves by less than one unit
-    /// of the scale, which smoltcp accepts. `scales` is true if the peer's SYN had the window scale
+    /// last acknowledgement. The end of the window stays the same or, because of rounding, moves
+    /// forward by less than one unit of the scale. smoltcp accepts these bytes as well, at least
+    /// until its next acknowledgement. `scales` is true if the peer's SYN had the window scale
     /// option. Returns `None` if nothing was acknowledged yet.
     pub(crate) fn window_from(&self, ack: TcpSeqNumber, scales: bool) -> Option<u16> {
         let shift = if scales { self.shift } else { 0 };
@@ -159,7 +162,6 @@ impl WindowFixup {
         let Some((source, destination, mut tcp)) = split(packet) else {
             return;
         };
-        // While the peer's window is closed, a single byte can only be a probe.
         let payload = tcp
             .as_ref()
             .len()
@@ -182,6 +184,8 @@ impl WindowFixup {
             }
         }
         match self.last {
+            // While the peer's window is closed, a segment with one byte counts as a probe: smoltcp
+            // sends no other new bytes then.
             Some((ack, window)) if self.peer_closed_window && payload == 1 => {
                 tcp.set_ack_number(ack);
                 tcp.set_window_len(window);

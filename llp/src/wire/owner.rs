@@ -28,10 +28,10 @@ pub(super) fn refuse_addresses_of_the_kernel(
     Ok(())
 }
 
-/// Returns true if the kernel would use `addr` as the source of packets to `addr`. A route of type
-/// `local` then makes it an address of the kernel, even if no interface has it. The check sends
-/// nothing. (A successful `bind` would not prove this: it also succeeds with
-/// net.ipv4.ip_nonlocal_bind.)
+/// Returns true if the kernel would use `addr` as the source of packets to `addr`. If so, a route
+/// of type `local` covers `addr`, and the kernel takes packets for it as its own, even if no
+/// interface has it. The check sends nothing. (A successful `bind` would not prove this: it also
+/// succeeds with net.ipv4.ip_nonlocal_bind.)
 fn talks_to_itself(addr: IpAddr) -> bool {
     let any: IpAddr = if addr.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()

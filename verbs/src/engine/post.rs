@@ -26,8 +26,8 @@ pub(crate) struct QueueCaps {
 }
 
 impl Connection {
-    /// Posts one request to the send queue. If the state of the QP flushes, the request completes
-    /// as flushed in its turn.
+    /// Posts one request to the send queue. If the QP is in a state in which requests are flushed,
+    /// the request completes as flushed, after those before it.
     pub(crate) fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
         if self.state == QpState::Idle {
             return Err(PostErrorKind::NotConnected { state: self.state });
@@ -205,11 +205,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Completes the whole send queue with an error: `blamed` with its own status, the rest as
-    /// flushed (5040-6.2.1-02).
+    /// Completes the whole send queue.
     ///
-    /// Requests that are already done succeed, such as a Read whose Response arrived just before
-    /// the error.
+    /// Requests at its front that are already done succeed, such as a Read whose Response arrived
+    /// just before the error. Of the others, `blamed` gets its own status, and the rest are flushed
+    /// (5040-6.2.1-02).
     pub(crate) fn flush_sends(&mut self, blamed: Option<Blamed>) {
         let flushed = self.flush_cause();
         let Connection {
@@ -268,7 +268,7 @@ impl Connection {
         });
     }
 
-    /// Completes the receive at the head with Immediate Data.
+    /// Completes the receive of the current message, which is Immediate Data.
     ///
     /// If the Immediate Data follows a Write, the completion also reports the length of that Write.
     pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool) {
@@ -349,8 +349,8 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
             return Err(PostErrorKind::NoSinkToInvalidate { operation });
         }
     }
-    // Only the peer knows the address of its memory, and so whether it is aligned. The TO may have
-    // any value (7306-5.2.1-01).
+    // The alignment of the remote word is not checked: only the peer knows the address of its
+    // memory, and the TO may have any value (7306-5.2.1-01).
     if let (SendOp::Atomic { .. }, Source::Sges(sges)) = (wr.op, wr.source) {
         let bytes = sges.iter().map(|sge| u64::from(sge.len)).sum();
         if sges.len() != 1 || bytes != u64::from(ATOMIC_LEN) {

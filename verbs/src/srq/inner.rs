@@ -23,7 +23,8 @@ pub(crate) struct SrqInner {
     /// See [`PostRules::late`].
     late_faults: bool,
     table: Arc<RegionTable>,
-    /// Number of places freed by polls of the CQs of all its QPs.
+    /// Number of this SRQ's places that became free because completions of its receives were polled
+    /// or discarded, from the CQ of any of its QPs.
     freed: Arc<FreedPlaces>,
     state: Mutex<State>,
     /// Number of receives, so that a connection on hold can check without the lock.

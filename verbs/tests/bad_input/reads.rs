@@ -29,8 +29,8 @@ fn refuses_source(source: impl Fn(&Scene) -> (u32, u64), code: Code, words: &str
     refuses(bad, code, words);
 }
 
-/// 5040-7.2-06, 5040-5.2.1-12; the Terminate carries the header as Figure 10 and 5040-7.1-04
-/// require.
+/// 5040-7.2-06, 5040-5.2.1-12: the Terminate contains the headers of the Read Request, as RFC 5040
+/// Figure 10 and 5040-7.1-04 require.
 #[test]
 pub(crate) fn read_from_an_stag_that_was_never_given_out() {
     refuses_source(
@@ -177,7 +177,7 @@ fn read_request_that_is_too_long() {
     }
 }
 
-/// 5040-7.2-05: no RFC defines an error code for such a Request.
+/// 5040-7.2-05: the Request is too short. No RFC defines an error code for this.
 #[test]
 fn read_request_that_is_too_short() {
     for role in ROLES {
@@ -282,8 +282,8 @@ fn response(s: &Scene, payload: &[u8]) -> Tagged {
     Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, payload)
 }
 
-/// 5040-5.2.2-i01: no RFC defines an error code for such a Response. The Terminate reports an
-/// unexpected opcode.
+/// 5040-5.2.2-i01: no RFC defines an error code for a Response without an outstanding Read. The
+/// Terminate reports an unexpected opcode.
 #[test]
 pub(crate) fn read_response_that_nobody_asked_for() {
     for role in ROLES {
@@ -324,7 +324,8 @@ fn read_response_that_comes_twice() {
     }
 }
 
-/// 5040-5.2.2-05: the Response has the STag of another buffer, which the peer may write to.
+/// 5040-5.2.2-05: the Response has a wrong STag: that of another buffer which the peer may write
+/// to, or one that was never registered.
 #[test]
 fn read_response_with_another_stag() {
     let bad = |s: &mut Scene| {
@@ -355,7 +356,7 @@ fn read_response_with_another_stag() {
     );
 }
 
-/// 5040-5.2.2-05: the Response is for the sink's region, but not for the sink.
+/// 5040-5.2.2-05: the Response has the sink's STag, but does not begin at the start of the sink.
 #[test]
 fn read_response_with_another_tagged_offset() {
     for wrong in [1, 8, u64::MAX] {

@@ -141,7 +141,7 @@ pub(crate) fn terminate_that_is_too_short() {
     }
 }
 
-/// 5040-7.2-01: a Terminate Message is an untagged message of queue 2 with its own MSN.
+/// 5040-7.2-01: a Terminate Message is one segment on queue 2 with MSN 1 and MO 0.
 #[test]
 fn terminate_with_a_wrong_ddp_header() {
     let terminate = || Untagged::new(TERMINATE, 2, 1, &[0x02, 0x07, 0, 0]);

@@ -15,7 +15,7 @@ use crate::{Piece, SendHints};
 
 /// MSS that smoltcp assumes if the peer's SYN has none.
 const DEFAULT_MSS: usize = 536;
-/// Smallest MSS of a peer that smoltcp uses.
+/// Smallest MSS that smoltcp uses. It raises a smaller MSS of the peer, except 0, to this one.
 const MIN_MSS: usize = 48;
 const TCP_HEADER: usize = 20;
 

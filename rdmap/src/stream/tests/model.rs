@@ -1,16 +1,18 @@
-//! Random operations between two streams, compared with a model that has no messages, no segments
-//! and no queues.
+//! Random operations between two streams, compared with a model that knows only their effects, and
+//! no segments or queues.
 
 use super::*;
 use alloc::collections::VecDeque;
 use proptest::prelude::*;
 
-/// Size in bytes of each region, and of the longest message. Small for Miri, which is slow.
+/// Size in bytes of the target and source regions. Every message is shorter. Small for Miri, which
+/// is slow.
 const SIZE: usize = if cfg!(miri) { 300 } else { 3000 };
-/// Size in bytes of the longest segment; most messages have several.
+/// Upper bound of the segment sizes in bytes. Longer messages have several segments.
 const MULPDU: usize = if cfg!(miri) { 250 } else { 2500 };
-/// Largest number of operations of a side, and of steps of a schedule.
+/// A side has fewer operations than this.
 const OPS: usize = if cfg!(miri) { 8 } else { 14 };
+/// A schedule has fewer steps than this.
 const STEPS: usize = if cfg!(miri) { 20 } else { 60 };
 const TARGET: STag = STag(0xA0);
 const SOURCE: STag = STag(0xB0);

@@ -49,7 +49,8 @@ fn kinds() -> Vec<EndKind> {
     })
 }
 
-/// Every reason, and every reason that is nested in another reason.
+/// Every kind of reason, and also `ConnectFailed` and `StartupFailed` with every kind of error that
+/// they can hold.
 fn reasons() -> Vec<EndReason> {
     let terminate = Terminate::parse(&[0x11, 0, 0, 0]).unwrap();
     let error = StreamError::LocalCatastrophic;

@@ -164,14 +164,15 @@ impl Scene {
         }
     }
 
-    /// Sends a correct Send and checks that it completes the first receive.
+    /// Sends a correct Send and checks that it completes the oldest posted receive.
     pub(crate) fn delivers(&mut self, bytes: &[u8]) {
         let send = self.next_send(bytes);
         self.peer.send_ulpdus(&[send.bytes()]);
         self.delivered(bytes);
     }
 
-    /// Checks that the Send with these bytes, which was sent last, completes the first receive.
+    /// Checks that the Send with these bytes, which was sent last, completes the oldest posted
+    /// receive.
     pub(crate) fn delivered(&mut self, bytes: &[u8]) {
         let wr_id = self.victim.receives[0];
         self.victim.receives(bytes.len());
