@@ -180,6 +180,23 @@ fn a_connection_of_the_same_addresses_follows_one_that_the_listening_host_has_cl
     }
 }
 
+/// The backlog counts connections. The data of the one connection waits with its handshake.
+#[test]
+fn data_that_arrives_before_the_connection_is_accepted_is_not_lost() {
+    let (a, b) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
+    let at = "192.0.2.2:7".parse().unwrap();
+    let mut listener = b.listen(at, 1).unwrap();
+    let mut client = a.connect(None, at).unwrap();
+    assert!(client.connect_progress().unwrap());
+    for _ in 0..10 {
+        let sent = client.try_send(&[Piece::from(b"0123456789")], SendHints::NONE);
+        assert_eq!(sent, Ok(10));
+    }
+    let mut server = listener.try_accept().unwrap().expect("it is established");
+    let mut bytes = [0; 200];
+    assert_eq!(server.try_recv(&mut bytes), Ok(Recv::Data(100)));
+}
+
 /// The client's segments arrive while another thread accepts. No moment may exist at which they
 /// belong neither to the handshake nor to the connection.
 #[test]

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::handshakes::Handshake;
 use super::packet::Packet;
+use super::segment::FlowKey;
 use super::signal::Signal;
 
 /// State that a listener shares with the stack.
@@ -19,10 +20,16 @@ pub(crate) struct Backlog {
     pub(crate) signal: Signal,
 }
 
-/// A handshake that the peer has completed, and the segment that completed it.
+/// Maximum number of segments that wait with a handshake until the connection is created: the
+/// acknowledgement, an initial window of 10 segments (RFC 6928), and some in reserve.
+const SEGMENTS: usize = 16;
+
+/// A handshake that the peer has completed.
 pub(crate) struct Completed {
+    pub(crate) key: FlowKey,
     pub(crate) handshake: Handshake,
-    pub(crate) packet: Packet,
+    /// The segment that completed the handshake, and those that arrived after it.
+    pub(crate) packets: Vec<Packet>,
 }
 
 #[derive(Default)]
@@ -43,16 +50,34 @@ impl Backlog {
         }
     }
 
-    /// Adds a handshake. Returns its segment if there is no room or the backlog is closed. A peer
-    /// sends dropped data again, and the data then completes the handshake.
-    pub(crate) fn deliver(&self, handshake: Handshake, packet: Packet) -> Result<(), Packet> {
+    /// Adds a segment of a completed handshake. Returns the segment if there is no room or the
+    /// backlog is closed. A peer sends dropped data again, and the data then completes the
+    /// handshake.
+    pub(crate) fn deliver(
+        &self,
+        key: FlowKey,
+        handshake: Handshake,
+        packet: Packet,
+    ) -> Result<(), Packet> {
         {
             let mut queue = self.queue.lock();
             let used = queue.completed.len() + self.held.load(Ordering::Acquire);
+            let mut completed = queue.completed.iter_mut().rev();
+            if let Some(known) = completed.find(|known| known.key == key) {
+                if known.packets.len() >= SEGMENTS {
+                    return Err(packet);
+                }
+                known.packets.push(packet);
+                return Ok(());
+            }
             if queue.closed || used >= self.limit {
                 return Err(packet);
             }
-            queue.completed.push_back(Completed { handshake, packet });
+            queue.completed.push_back(Completed {
+                key,
+                handshake,
+                packets: vec![packet],
+            });
         }
         self.signal.raise();
         Ok(())

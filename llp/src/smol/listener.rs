@@ -10,7 +10,6 @@ use std::time::Instant;
 use super::backlog::{Backlog, Completed};
 use super::connection::SmolConnection;
 use super::reserved::SmolPort;
-use super::segment::Segment;
 use super::signal::Signal;
 use super::stack::Stack;
 use crate::{Llp, LlpError, LlpListener};
@@ -39,29 +38,33 @@ impl SmolListener {
         self.port.stack()
     }
 
-    /// Creates the connection of a completed handshake, and passes the segment that completed it to
-    /// the connection.
+    /// Creates the connection of a completed handshake, and passes the segments to it.
     fn begin(&mut self, completed: Completed) -> Result<(), LlpError> {
-        let Completed { handshake, packet } = completed;
-        let Some(segment) = Segment::parse(packet.bytes()) else {
-            self.stack().pool.give_one(packet);
-            return Ok(());
-        };
-        let mut begun = match SmolConnection::accept(self.stack(), segment.key, &handshake) {
+        let Completed {
+            key,
+            handshake,
+            packets,
+        } = completed;
+        let mut begun = match SmolConnection::accept(self.stack(), key, &handshake) {
             Ok(begun) => begun,
             Err(error) => {
-                self.stack().refuse(packet);
+                for packet in packets {
+                    self.stack().refuse(packet);
+                }
                 return Err(error);
             }
         };
-        self.stack().handshakes.remove(&segment.key);
-        // Several segments may arrive before the connection is created. They belong to it too.
+        self.stack().handshakes.remove(&key);
+        // More segments may arrive between two calls of this function for one handshake. They
+        // belong to the connection that the first call has created.
         let mailbox = match &begun {
             Ok(connection) => connection.mailbox(),
             Err(other) => other,
         };
-        if let Err(packet) = mailbox.deliver(packet) {
-            self.stack().pool.give_one(packet);
+        for packet in packets {
+            if let Err(packet) = mailbox.deliver(packet) {
+                self.stack().pool.give_one(packet);
+            }
         }
         if let Ok(connection) = &mut begun {
             connection.pump_if_due();
@@ -117,8 +120,8 @@ impl LlpListener for SmolListener {
 impl Drop for SmolListener {
     fn drop(&mut self) {
         self.stack().unlisten(self.port.local());
-        for completed in self.backlog.close() {
-            self.stack().refuse(completed.packet);
+        for packet in self.backlog.close().into_iter().flat_map(|c| c.packets) {
+            self.stack().refuse(packet);
         }
     }
 }

@@ -413,7 +413,7 @@ impl Stack {
             Destination::Handshake(backlog) => {
                 let (window, now) = (self.settings.receive_buffer, self.clock.now());
                 let delivered = match self.handshakes.completed_by(&segment, window, now) {
-                    Some(handshake) => backlog.deliver(handshake, packet),
+                    Some(handshake) => backlog.deliver(segment.key, handshake, packet),
                     // The listener registers the connection before it removes the handshake. It may
                     // have done both since the table was searched.
                     None => match self.connection(&segment.key) {
