@@ -1,5 +1,6 @@
 //! The software RNIC of the process: one device, shared by all contexts and opened at first use.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -96,9 +97,14 @@ pub(crate) fn port_offset() -> u16 {
 /// Prints a message on standard error, unless `UWARP_QUIET` is set. Never blocks: a message may be
 /// dropped and counted instead.
 pub(crate) fn warn(message: core::fmt::Arguments<'_>) {
+    warn_about(None, message);
+}
+
+/// Prints a message about a peer, like [`warn`].
+pub(crate) fn warn_about(peer: Option<SocketAddr>, message: core::fmt::Arguments<'_>) {
     if !QUIET.load(Ordering::Relaxed) {
         // The program may have closed standard error.
-        let _ = messages::print(None, &format!("uwarp: {message}\n"));
+        let _ = messages::print(peer.map(|peer| peer.ip()), &format!("uwarp: {message}\n"));
     }
 }
 

@@ -1,13 +1,14 @@
 //! Messages about errors on standard error, at most one for each connection. Without them, a user
 //! would see only messages of the program, such as "status 10".
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use uwarp_verbs::{Completion, EndReason, Status};
 
 use crate::qp::QpInner;
 use crate::registry::QPS;
-use crate::rnic::warn;
+use crate::rnic::{warn, warn_about};
 
 /// Prints the cause of a failed completion, before the program gets it.
 #[cold]
@@ -18,7 +19,7 @@ pub(crate) fn completion(done: &Completion) {
         reason.and_then(|reason| end_message(inner, &reason))
     });
     match words {
-        Some(Some(words)) => warn(format_args!("{words}")),
+        Some(Some((peer, words))) => warn_about(peer, format_args!("{words}")),
         Some(None) => {}
         // The queue pair was destroyed. Only the cause in the completion is known.
         None => {
@@ -35,22 +36,25 @@ pub(crate) fn completion(done: &Completion) {
 
 /// Prints the reason for the end of a connection, before the program gets the event.
 pub(crate) fn end(number: u32, reason: &EndReason) {
-    if let Some(Some(words)) = QPS.with(number, |_, inner| end_message(inner, reason)) {
-        warn(format_args!("{words}"));
+    let message = QPS.with(number, |_, inner| end_message(inner, reason));
+    if let Some(Some((peer, words))) = message {
+        warn_about(peer, format_args!("{words}"));
     }
 }
 
 /// Returns the message about the end of a connection, or `None` if an earlier call returned it. The
-/// caller prints it after the registry is unlocked, because standard error may be a full pipe.
-fn end_message(inner: &QpInner, reason: &EndReason) -> Option<String> {
+/// caller prints it after the registry is unlocked, because printing makes system calls.
+fn end_message(inner: &QpInner, reason: &EndReason) -> Option<(Option<SocketAddr>, String)> {
     if !is_reportable(reason) || !inner.end_warning.claim() {
         return None;
     }
     let number = inner.qp.qp_num();
-    Some(match inner.qp.query().peer {
+    let peer = inner.qp.query().peer;
+    let words = match peer {
         Some(peer) => format!("the connection of queue pair {number} to {peer} ended: {reason}"),
         None => format!("queue pair {number}: {reason}"),
-    })
+    };
+    Some((peer, words))
 }
 
 /// Returns true if the end of a connection is an error that a message should explain. An end that

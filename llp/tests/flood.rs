@@ -4,7 +4,6 @@
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::thread;
 use std::time::Duration;
 
 use common::carried::{Fields, World};
@@ -195,33 +194,4 @@ fn data_that_arrives_before_the_connection_is_accepted_is_not_lost() {
     let mut server = listener.try_accept().unwrap().expect("it is established");
     let mut bytes = [0; 200];
     assert_eq!(server.try_recv(&mut bytes), Ok(Recv::Data(100)));
-}
-
-/// The client's segments arrive while another thread accepts. No moment may exist at which they
-/// belong neither to the handshake nor to the connection.
-#[test]
-fn segments_that_arrive_while_a_connection_is_accepted_belong_to_it() {
-    let (a, b) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
-    let mut listener = b.listen("192.0.2.2:7".parse().unwrap(), 8).unwrap();
-    for round in 0..500 {
-        let accepted = thread::scope(|scope| {
-            let accepting = scope.spawn(|| {
-                loop {
-                    if let Some(accepted) = listener.try_accept().unwrap() {
-                        break accepted;
-                    }
-                }
-            });
-            let mut client = a.connect(None, "192.0.2.2:7".parse().unwrap()).unwrap();
-            while !client.connect_progress().unwrap() {}
-            for _ in 0..20 {
-                let sent = client.try_send(&[Piece::from(b"hello")], SendHints::NONE);
-                assert_eq!(sent, Ok(5), "round {round}");
-            }
-            let accepted = accepting.join().unwrap();
-            assert_eq!(client.lost(), None, "round {round}");
-            (client, accepted)
-        });
-        drop(accepted);
-    }
 }

@@ -84,9 +84,9 @@ fn report_cause(event: &CmEvent) {
     let peer = event.id().peer_addr();
     match (peer, event.reason()) {
         (Some(peer), Some(CmReason::Connection { .. })) => {
-            rnic::warn(format_args!("no connection to {peer}: {cause}"));
+            rnic::warn_about(Some(peer), format_args!("no connection to {peer}: {cause}"));
         }
-        _ => rnic::warn(format_args!("{cause}")),
+        _ => rnic::warn_about(peer, format_args!("{cause}")),
     }
 }
 

@@ -194,6 +194,7 @@ impl Stack {
         if let Some(Flow::Live(other)) = table.flows.get(&key) {
             return Err(Arc::clone(other));
         }
+        table.end_lingering(&key);
         table.flows.insert(key, Flow::Live(Arc::clone(mailbox)));
         Ok(())
     }
@@ -411,22 +412,27 @@ impl Stack {
                 }
             }
             Destination::Handshake(backlog) => {
-                let (window, now) = (self.settings.receive_buffer, self.clock.now());
-                let delivered = match self.handshakes.completed_by(&segment, window, now) {
-                    Some(handshake) => backlog.deliver(segment.key, handshake, packet),
-                    // The listener registers the connection before it removes the handshake. It may
-                    // have done both since the table was searched.
-                    None => match self.connection(&segment.key) {
-                        Some(mailbox) => mailbox.deliver(packet),
-                        None => return self.refuse(packet),
-                    },
-                };
-                if let Err(packet) = delivered {
-                    self.pool.give_one(packet);
-                }
+                self.deliver_to_handshake(&segment, packet, &backlog);
             }
             Destination::Answer(answer) => self.answer(&segment.key, answer, packet),
             Destination::Nobody => self.pool.give_one(packet),
+        }
+    }
+
+    /// Delivers a segment for which no connection was found at a listener's address.
+    fn deliver_to_handshake(&self, segment: &Segment, packet: Packet, backlog: &Backlog) {
+        let (window, now) = (self.settings.receive_buffer, self.clock.now());
+        let delivered = match self.handshakes.completed_by(segment, window, now) {
+            Some(handshake) => backlog.deliver(segment.key, handshake, packet),
+            // The listener registers the connection before it removes the handshake. It may have
+            // done both since the table was searched.
+            None => match self.connection(&segment.key) {
+                Some(mailbox) => mailbox.deliver(packet),
+                None => return self.refuse(packet),
+            },
+        };
+        if let Err(packet) = delivered {
+            self.pool.give_one(packet);
         }
     }
 
@@ -569,5 +575,42 @@ impl Random {
                 BuildHasherDefault::<DefaultHasher>::default().hash_one((*seed, number))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smoltcp::wire::TcpSeqNumber;
+
+    use super::*;
+    use crate::Network;
+    use crate::smol::MemoryNetwork;
+    use crate::smol::signal::Signal;
+
+    /// The table is searched before the connection is registered, and the handshakes after the
+    /// listener has removed the handshake.
+    #[test]
+    fn a_segment_between_a_handshake_and_its_connection_reaches_the_connection() {
+        let (a, b) = MemoryNetwork::pair(&Default::default()).unwrap();
+        let at = "192.0.2.2:7".parse().unwrap();
+        let mut listener = b.listen(at, 1).unwrap();
+        let mut client = a.connect(None, at).unwrap();
+        assert!(client.connect_progress().unwrap());
+        let mut server = listener.try_accept().unwrap().unwrap();
+        server.drive();
+        let remote = client.local_addr();
+        let answer = Answer::challenge(TcpSeqNumber(5), TcpSeqNumber(6));
+        let mut packet = Packet::new(0);
+        let sent = FlowKey {
+            local: remote,
+            remote: at,
+        };
+        answer.write(&sent, &b.stack().checksums(), &mut packet);
+        let segment = Segment::parse(packet.bytes()).unwrap();
+        let mailbox = b.stack().connection(&segment.key).unwrap();
+        assert!(!mailbox.has_packets());
+        let backlog = Backlog::new(1, Signal::new().unwrap());
+        b.stack().deliver_to_handshake(&segment, packet, &backlog);
+        assert!(mailbox.has_packets());
     }
 }
