@@ -179,7 +179,7 @@ part_miri() {
     # does not support.
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-disable-weak-memory-emulation"
     # XorShift is the cheapest generator of random numbers.
-    export PROPTEST_CASES=${UWARP_MIRI_CASES:-4} PROPTEST_RNG_ALGORITHM=xs INSTA_WORKSPACE_ROOT=$PWD
+    export PROPTEST_CASES=${MIRI_CASES:-4} PROPTEST_RNG_ALGORITHM=xs INSTA_WORKSPACE_ROOT=$PWD
     local miri="cargo +nightly miri test --locked --lib"
     # Builds uwarp-verbs and its dependencies before the two processes below start. The protocol
     # crates need dependencies with other features, which their process builds itself.
@@ -460,7 +460,7 @@ part_all() {
     local part start took=
     export UWARP_INTEROP_CONNECTIONS=${UWARP_INTEROP_CONNECTIONS:-10}
     export UWARP_INTEROP_SAMPLE=${UWARP_INTEROP_SAMPLE:-4}
-    export UWARP_MIRI_CASES=${UWARP_MIRI_CASES:-2}
+    export MIRI_CASES=${MIRI_CASES:-2}
     # Toolchains and packages are installed first, because two installations at once would fail.
     need_nightly miri rust-src || true
     need_fuzzing || true

@@ -1,6 +1,9 @@
 //! Checks commands of Cargo and ci.sh in the pages: the parts, packages, tests and targets that
 //! they name must exist.
 
+use std::collections::BTreeSet;
+use std::process::Command;
+
 use crate::pages::{files, root, text};
 
 /// Fails with the reason if a command names a part, package, test or target that does not exist.
@@ -121,4 +124,30 @@ fn names_that_do_not_exist_are_found() {
     for command in bad {
         assert!(check(command).is_err(), "{command}");
     }
+}
+
+/// A variable that the command reports as unknown would also be reported by the programs that tests
+/// run, and change their output.
+#[test]
+fn variables_of_the_scripts_are_known_to_the_command() {
+    let mut names = BTreeSet::new();
+    for file in files().iter().filter(|file| file.ends_with(".sh")) {
+        let script = text(file);
+        let words = script.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        names.extend(
+            words
+                .filter(|word| word.starts_with("UWARP_"))
+                .map(str::to_owned),
+        );
+    }
+    assert!(names.contains("UWARP_INTEROP_SAMPLE"), "{names:?}");
+    let output = Command::new(env!("CARGO_BIN_EXE_uwarp"))
+        .args(["completions", "bash"])
+        .env_clear()
+        .envs(names.iter().map(|name| (name, "1")))
+        .env_remove("UWARP_LOG")
+        .output()
+        .expect("the command runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
 }
