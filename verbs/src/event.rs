@@ -179,7 +179,8 @@ pub enum EndReason {
         undelivered: u64,
     },
     /// The peer is connected, but blocked one direction for too long
-    /// ([`Timeouts::stalled`](crate::Timeouts::stalled)).
+    /// ([`Timeouts::stalled`](crate::Timeouts::stalled), or
+    /// [`Limits::max_receive_memory`](crate::Limits::max_receive_memory)).
     Stalled {
         /// True: the peer did not read what this side had to send. False: it began an FPDU and did
         /// not finish it.

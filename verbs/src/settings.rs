@@ -218,7 +218,7 @@ pub enum OnNoReceive {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Maximum number of QPs that exist at once. Default: 65,536.
+    /// Maximum number of QPs that exist at once. Default: 262,144.
     pub max_qp: u32,
     /// Maximum number of CQs that exist at once. Default: 65,536.
     pub max_cq: u32,
@@ -259,11 +259,17 @@ pub struct Limits {
     pub max_half_open: u32,
     /// Maximum number of RDMA Reads and atomic operations that all peers together may have
     /// outstanding: the sum of the IRDs of all connections. When little is left, a new connection
-    /// gets a smaller IRD. Default: 4,194,304.
+    /// gets a smaller IRD. Default: 33,554,432.
     pub max_ird_total: u32,
-    /// Maximum number of bytes of buffers for FPDUs that are partly received. While that much is in
-    /// use, nothing is read from connections that are between FPDUs. Default: 1 GiB.
+    /// Maximum number of bytes that are kept of FPDUs that are partly received. While that much is
+    /// in use, each peer may receive one FPDU at a time, and its other connections are not read. An
+    /// FPDU that was begun when more than half was in use, and that is not finished after 2 s, then
+    /// ends its connection ([`EndReason::Stalled`](crate::EndReason::Stalled)). Default: 1 GiB.
     pub max_receive_memory: u64,
+    /// Maximum number of bytes of buffers for FPDUs that peers do not read. Memory that is sent in
+    /// place is not counted. While that much is in use, each peer is sent one FPDU at a time.
+    /// Default: 1 GiB.
+    pub max_send_memory: u64,
     /// Limits on each protection domain.
     pub per_pd: PdLimits,
     /// Limits on each peer address.
@@ -287,6 +293,7 @@ setters! { const Limits {
     max_half_open: u32,
     max_ird_total: u32,
     max_receive_memory: u64,
+    max_send_memory: u64,
     per_pd: PdLimits,
     per_peer: PeerLimits,
 } }
@@ -326,20 +333,24 @@ setters! { const PdLimits {
 /// Limits on the resources that one peer may hold at this side (RFC 5042 sections 6.4.1 to 6.4.3).
 ///
 /// A peer is an IPv4 address, or an IPv6 network of 64 bits, because a host may own all addresses
-/// of such a network. Each link-local address counts as one peer. Peers that share an address
-/// translator count as one peer.
+/// of such a network. The link-local addresses of one interface count as one peer, and so do peers
+/// that share an address translator.
+///
+/// A default is a sixteenth of the limit of the device.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PeerLimits {
     /// Maximum number of connections that the peer opened and the program accepted. One more is
-    /// rejected. Default: 32,768.
+    /// rejected. Default: 16,384.
     pub max_qp: u32,
-    /// Same as [`Limits::max_half_open`], but for one peer. One more is reset. Default: 2,048.
+    /// Same as [`Limits::max_half_open`], but for one peer. One more is reset. Default: 1,024.
     pub max_half_open: u32,
     /// Same as [`Limits::max_ird_total`], but for one peer. Default: 2,097,152.
     pub max_ird_total: u32,
-    /// Same as [`Limits::max_receive_memory`], but for one peer. Default: 512 MiB.
+    /// Same as [`Limits::max_receive_memory`], but for one peer. Default: 64 MiB.
     pub max_receive_memory: u64,
+    /// Same as [`Limits::max_send_memory`], but for one peer. Default: 64 MiB.
+    pub max_send_memory: u64,
 }
 
 setters! { const PeerLimits {
@@ -347,6 +358,7 @@ setters! { const PeerLimits {
     max_half_open: u32,
     max_ird_total: u32,
     max_receive_memory: u64,
+    max_send_memory: u64,
 } }
 
 /// Timeouts in the life of a connection (RFC 5042 section 6.4.2).
@@ -439,7 +451,7 @@ impl Default for Settings {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            max_qp: 65_536,
+            max_qp: 1 << 18,
             max_cq: 65_536,
             max_mr: 1 << 20,
             max_srq: 65_536,
@@ -453,8 +465,9 @@ impl Default for Limits {
             max_ord: 128,
             max_startup: 4096,
             max_half_open: 16_384,
-            max_ird_total: 1 << 22,
+            max_ird_total: 1 << 25,
             max_receive_memory: 1 << 30,
+            max_send_memory: 1 << 30,
             per_pd: PdLimits::default(),
             per_peer: PeerLimits::default(),
         }
@@ -476,10 +489,11 @@ impl Default for PdLimits {
 impl Default for PeerLimits {
     fn default() -> Self {
         PeerLimits {
-            max_qp: 32_768,
-            max_half_open: 2048,
+            max_qp: 1 << 14,
+            max_half_open: 1024,
             max_ird_total: 1 << 21,
-            max_receive_memory: 512 << 20,
+            max_receive_memory: 64 << 20,
+            max_send_memory: 64 << 20,
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct DeviceUsage {
     pub ird: u64,
     /// Number of bytes of buffers for FPDUs that are partly received.
     pub receive_memory: u64,
+    /// Number of bytes of buffers for FPDUs that peers have not read.
+    pub send_memory: u64,
 }
 
 impl Device {
@@ -58,6 +60,7 @@ impl Device {
             connections: used(What::Connections),
             ird: used(What::Ird),
             receive_memory: used(What::ReceiveMemory),
+            send_memory: used(What::SendMemory),
         }
     }
 }

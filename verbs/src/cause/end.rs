@@ -86,7 +86,7 @@ impl EndKind {
             Self::CloseTimedOut { .. } => Account::new("data lost in close", Who::PeerProgram, Layer::Tcp)
                 .hint("check whether the peer's program hangs or reads too slowly; the limit is a setting (timeouts.close)"),
             Self::Stalled { .. } => Account::new("connection stalled", Who::PeerProgram, Layer::Tcp)
-                .hint("check whether the peer hangs or stalls on purpose; the limit is a setting (timeouts.stalled)"),
+                .hint("check whether the peer hangs or stalls on purpose; the limit is a setting (timeouts.stalled), and 2 s while receive memory is at its limit (limits.max_receive_memory)"),
             Self::Rejected {
                 ord_needed: Some(_), ..
             } => Account::new("", Who::PeerProgram, Layer::Mpa)

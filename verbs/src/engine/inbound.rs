@@ -106,7 +106,10 @@ impl Connection {
             };
             // By reference, here and below: moving the result costs as much as computing it.
             match &stream.deframer.next(&rx.filled()[at..]) {
-                Ok(Step::Need(_)) => break,
+                Ok(Step::Need(bytes)) => {
+                    rx.set_missing(bytes - (rx.filled().len() - at));
+                    break;
+                }
                 Ok(Step::Fpdu(ulpdu)) => {
                     let taken = self.try_fast_write(ulpdu, &mut targets)
                         || self.try_fast_send(ulpdu, &mut targets)

@@ -31,6 +31,7 @@ mod receive_fast_path;
 mod receive_queue;
 mod recorder;
 mod send_fast_path;
+mod staging_account;
 mod startup;
 mod teardown;
 #[cfg(test)]

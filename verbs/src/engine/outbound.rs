@@ -8,6 +8,7 @@ use uwarp_rdmap::{
 };
 
 use super::connection::{Connection, Current, OpenStream, QpContext, Stage};
+use super::staging_account::SHORT_ULPDU;
 use super::transmit::{BATCH_LIMIT, TxBatch};
 use super::work::{ImmediateData, Progress, SendData, SendWqe};
 use crate::cause::LocalProblem;
@@ -328,7 +329,12 @@ impl Connection {
             return false;
         }
         let mut header = [0; MAX_HEADER];
-        let Some(segment) = message.next_segment(*mulpdu, &mut header) else {
+        let mulpdu = if self.tx.is_short() {
+            (*mulpdu).min(SHORT_ULPDU)
+        } else {
+            *mulpdu
+        };
+        let Some(segment) = message.next_segment(mulpdu, &mut header) else {
             *current = None;
             return false;
         };

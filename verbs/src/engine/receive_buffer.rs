@@ -6,7 +6,19 @@
 //! waiting bytes at most fill the buffer. The bytes are charged to the peer. The connection keeps
 //! the whole buffer while less than half of the memory limits of the peer and the device is in use,
 //! because it will soon need the buffer again. When more is in use, the bytes are moved to a buffer
-//! of their size.
+//! of their size, and only they are charged.
+//!
+//! ```text
+//!    less than half in use       more than half            no room for an FPDU
+//!   ───────────────────────► ┌─────────────────────┐ ──────────────────────────► ┌─────────────┐
+//!    the buffer is kept      │ the bytes are kept  │                             │ the reserve │
+//!                            └─────────────────────┘ ◄────────────────────────── └─────────────┘
+//!                                                        one FPDU was handled
+//! ```
+//!
+//! Without room for an FPDU, the connection needs the reserve of its peer ([`Reserve`]). With it,
+//! a turn reads one FPDU and no byte of the next one, so that the reserve is free for the next
+//! connection. An FPDU that is not complete keeps the reserve.
 //!
 //! A connection that fills its buffer gets a larger one from the next read on. It returns to a
 //! normal one after many reads that would have fitted a normal one.
@@ -15,11 +27,10 @@ use std::sync::Arc;
 
 use super::buffer_pool::{BUFFER, BufferPool, LARGE};
 use super::page_offset_buffer::PageOffsetBuffer;
-use crate::limits::{Charge, PeerAccount, What};
+use crate::limits::{Charge, PeerAccount, Reserve, What};
 
-/// Minimum charge in bytes for an FPDU that has begun to arrive: the size of the largest FPDU.
-///
-/// The rest of the FPDU may then arrive without another check of the limits.
+/// Size in bytes of the largest FPDU, with Markers. A turn begins if the limits leave this much,
+/// because it can leave one incomplete FPDU.
 const FPDU: u64 = 68 * 1024;
 /// A connection stops using a large buffer after this many consecutive reads that would have fit a
 /// normal one.
@@ -44,20 +55,66 @@ pub(crate) struct ReceiveBuffer {
     may_be_large: bool,
     /// Number of bytes consumed since the connection was made.
     consumed: u64,
+    /// Number of bytes that the incomplete FPDU lacks, if known; otherwise 0.
+    missing: usize,
     /// Charge to the peer while bytes are left over.
     charge: Option<Charge>,
+    /// Held while the limits leave no room for an FPDU.
+    reserve: Option<Reserve>,
 }
 
 impl ReceiveBuffer {
     /// Returns true if this peer's bytes may be read.
     ///
-    /// A frame that was begun may always be finished. A new one may begin only if the limits of the
-    /// peer and the device leave room for it. Every turn begins with this call, which also decides
-    /// whether the turn may use a large buffer.
+    /// They may if the limits of the peer and the device leave room for an FPDU, if the whole
+    /// buffer is charged already, or if this connection gets the reserve of its peer. Every turn
+    /// begins with this call, which also decides whether the turn may use a large buffer.
     pub(crate) fn check_room_for_turn(&mut self, peer: Option<&Arc<PeerAccount>>) -> bool {
-        let large = LARGE as u64;
-        self.may_be_large = peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, large, 2));
-        !self.is_empty() || peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, FPDU, 1))
+        let Some(peer) = peer else {
+            self.may_be_large = true;
+            return true;
+        };
+        self.may_be_large = peer.has_room(What::ReceiveMemory, LARGE as u64, 2);
+        if self.may_be_large || self.reserve.is_some() || self.holds_whole_buffer() {
+            return true;
+        }
+        if peer.has_room(What::ReceiveMemory, FPDU, 1) {
+            return true;
+        }
+        self.reserve = peer.reserve();
+        self.reserve.is_some()
+    }
+
+    /// Returns true if the limits of the peer and the device leave room for an FPDU.
+    pub(crate) fn has_room(&self, peer: Option<&Arc<PeerAccount>>) -> bool {
+        peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, FPDU, 1))
+    }
+
+    /// Returns true if the whole buffer is charged, so that the rest of an FPDU needs no more room.
+    fn holds_whole_buffer(&self) -> bool {
+        self.charged() >= BUFFER as u64
+    }
+
+    fn charged(&self) -> u64 {
+        self.charge.as_ref().map_or(0, Charge::amount)
+    }
+
+    /// Returns true if bytes are left over that were received while more than half of a memory
+    /// limit was in use.
+    pub(crate) fn is_pressed(&self) -> bool {
+        !self.is_empty() && self.charge.is_some() && !self.holds_whole_buffer()
+    }
+
+    /// Returns true if the turn used the reserve of the peer for an FPDU, which is now complete. No
+    /// more is read in this turn.
+    pub(crate) fn has_used_reserve(&self) -> bool {
+        self.reserve.is_some() && self.is_empty()
+    }
+
+    /// Records the number of bytes that the incomplete FPDU lacks.
+    #[inline]
+    pub(crate) fn set_missing(&mut self, bytes: usize) {
+        self.missing = bytes;
     }
 
     /// Returns true if no bytes are left over.
@@ -77,7 +134,8 @@ impl ReceiveBuffer {
             .map_or(&[], |buffer| &buffer[self.start..self.end])
     }
 
-    /// Returns room for the next read, at least half of the buffer.
+    /// Returns room for the next read, at least half of the buffer. With the reserve of the peer,
+    /// returns room for the rest of the FPDU.
     ///
     /// If there is less room after the remaining bytes, they are moved to the front.
     pub(crate) fn space(&mut self, pool: &BufferPool) -> &mut [u8] {
@@ -93,7 +151,11 @@ impl ReceiveBuffer {
             self.end -= self.start;
             self.start = 0;
         }
-        &mut buffer[self.end..]
+        let space = &mut buffer[self.end..];
+        if self.reserve.is_some() && (1..space.len()).contains(&self.missing) {
+            return &mut space[..self.missing];
+        }
+        space
     }
 
     /// Moves the remaining bytes to the front of `buffer`, which replaces the old one.
@@ -138,6 +200,7 @@ impl ReceiveBuffer {
                 pool.give(buffer);
             }
             self.charge = None;
+            self.reserve = None;
             return;
         }
         let Some(peer) = peer else {
@@ -145,21 +208,24 @@ impl ReceiveBuffer {
         };
         let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
         let whole = len.max(BUFFER) as u64;
-        let charged = |charge: &Option<Charge>| charge.as_ref().map_or(0, Charge::amount);
-        if charged(&self.charge) < whole && peer.has_room(What::ReceiveMemory, whole, 2) {
+        if self.charged() < whole && peer.has_room(What::ReceiveMemory, whole, 2) {
             self.charge = None;
             self.charge = Some(peer.take_in_any_case(What::ReceiveMemory, whole));
         }
-        let charged = charged(&self.charge);
-        if charged >= whole {
-            return;
+        if self.charged() < whole {
+            let due = self.filled().len() as u64;
+            match &mut self.charge {
+                Some(charge) if charge.amount() >= due => charge.shrink_to(due),
+                charge => {
+                    *charge = None;
+                    *charge = Some(peer.take_in_any_case(What::ReceiveMemory, due));
+                }
+            }
+            self.shrink(pool);
         }
-        let due = (self.filled().len() as u64).max(FPDU);
-        if charged < due {
-            self.charge = None;
-            self.charge = Some(peer.take_in_any_case(What::ReceiveMemory, due));
+        if self.reserve.is_some() && peer.has_room(What::ReceiveMemory, FPDU, 1) {
+            self.reserve = None;
         }
-        self.shrink(pool);
     }
 
     /// Moves the remaining bytes to a buffer of their size.
@@ -277,9 +343,8 @@ mod tests {
         }
     }
 
-    /// A peer that begins FPDUs on many connections and finishes none.
-    #[test]
-    fn unfinished_fpdus_shrink_under_pressure_and_then_nothing_more_is_begun() {
+    /// A peer with a limit of 1 MiB, and another one, on a device with a limit of 4 MiB.
+    fn peers() -> [Arc<PeerAccount>; 2] {
         let accounts = Accounts::new(&Limits {
             max_receive_memory: 4 << 20,
             per_peer: PeerLimits {
@@ -288,45 +353,77 @@ mod tests {
             },
             ..Limits::default()
         });
-        let peer = accounts.peer(([192, 0, 2, 1], 1).into());
-        let other = accounts.peer(([192, 0, 2, 2], 1).into());
-        let pool = BufferPool::default();
-        let mut begun = Vec::new();
-        for nth in 0.. {
-            let mut rx = ReceiveBuffer::default();
-            if !rx.check_room_for_turn(Some(&peer)) {
-                break;
-            }
-            assert!(nth < 16, "the limit holds");
-            rx.space(&pool);
-            assert!(rx.append(&[nth; 100]));
-            rx.release(&pool, Some(&peer));
-            begun.push(rx);
-        }
-        let sizes: Vec<usize> = begun
-            .iter()
-            .map(|rx| rx.buffer.as_ref().unwrap().len())
+        [1, 2].map(|host| accounts.peer(([192, 0, 2, host], 1).into()))
+    }
+
+    /// Begins an FPDU and receives `bytes` of it. Returns `None` if it may not be read.
+    fn begun(pool: &BufferPool, peer: &Arc<PeerAccount>, bytes: usize) -> Option<ReceiveBuffer> {
+        let mut rx = ReceiveBuffer::default();
+        rx.check_room_for_turn(Some(peer)).then(|| {
+            rx.space(pool);
+            assert!(rx.append(&vec![0x55; bytes]));
+            rx.release(pool, Some(peer));
+            rx
+        })
+    }
+
+    fn used(peer: &Arc<PeerAccount>) -> u64 {
+        let free = (0..=1 << 20)
+            .rev()
+            .find(|free| peer.has_room(What::ReceiveMemory, *free, 1));
+        (1 << 20) - free.unwrap()
+    }
+
+    #[test]
+    fn what_has_arrived_is_charged_once_half_of_the_limit_is_in_use() {
+        let ([peer, _], pool) = (peers(), BufferPool::default());
+        let begun: Vec<_> = (0..1000)
+            .map(|_| begun(&pool, &peer, 100).expect("a few bytes need little memory"))
             .collect();
-        // Whole buffers use half of the limit. The other buffers are as small as possible.
-        assert_eq!(sizes[..2], [BUFFER; 2]);
-        assert_eq!(sizes[2..], [100; 7]);
+        let sizes = begun.iter().map(|rx| rx.buffer.as_ref().unwrap().len());
+        let whole = sizes.clone().filter(|len| *len == BUFFER).count();
+        assert_eq!((whole, sizes.filter(|len| *len == 100).count()), (2, 998));
+        assert_eq!(used(&peer), 2 * BUFFER as u64 + 998 * 100);
+        assert!(!begun[0].is_pressed() && begun[999].is_pressed());
+        drop(begun);
+        assert_eq!(used(&peer), 0, "everything is given back");
+    }
+
+    #[test]
+    fn at_the_limit_one_fpdu_after_the_other_is_received_and_other_peers_notice_nothing() {
+        let ([peer, other], pool) = (peers(), BufferPool::default());
+        let mut begun_ones: Vec<_> = std::iter::from_fn(|| {
+            (used(&peer) <= (1 << 20) - FPDU).then(|| begun(&pool, &peer, 60_000).unwrap())
+        })
+        .collect();
+        // One more is read with the reserve, and then no other.
+        let first = begun_ones.len();
+        begun_ones.push(begun(&pool, &peer, 60_000).unwrap());
+        assert!(begun(&pool, &peer, 1).is_none());
+        assert!(begun(&pool, &other, 1).is_some());
+        let mut others = begun_ones.split_off(first);
         assert!(
-            ReceiveBuffer::default().check_room_for_turn(Some(&other)),
-            "only the first peer has to wait"
+            !begun_ones
+                .last_mut()
+                .unwrap()
+                .check_room_for_turn(Some(&peer))
         );
-        // Begun FPDUs can be finished, and then there is room again.
-        for (nth, rx) in (0..).zip(&mut begun) {
-            assert!(rx.check_room_for_turn(Some(&peer)));
-            rx.space(&pool);
-            assert!(rx.append(b"rest"));
-            assert_eq!(rx.filled(), [&[nth; 100][..], b"rest"].concat());
-            rx.discard(104);
-            rx.release(&pool, Some(&peer));
-        }
-        assert!(ReceiveBuffer::default().check_room_for_turn(Some(&peer)));
-        assert!(
-            peer.has_room(What::ReceiveMemory, 1 << 20, 1),
-            "nothing is charged"
-        );
+        // Its FPDU lacks 5 bytes. Those are read, and none of the next FPDU.
+        let last = &mut others[0];
+        last.set_missing(5);
+        assert!(last.check_room_for_turn(Some(&peer)) && !last.has_used_reserve());
+        assert_eq!(last.space(&pool).len(), 5);
+        last.received(5);
+        last.discard(60_005);
+        assert!(last.has_used_reserve());
+        last.release(&pool, Some(&peer));
+        // The next connection gets the reserve.
+        let next = begun_ones.last_mut().unwrap();
+        assert!(next.check_room_for_turn(Some(&peer)));
+        next.discard(60_000);
+        next.release(&pool, Some(&peer));
+        drop(others);
+        drop(begun_ones);
+        assert_eq!(used(&peer), 0);
     }
 }

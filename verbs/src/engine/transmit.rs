@@ -1,12 +1,15 @@
 //! Framed bytes that the LLP has not taken yet.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use uwarp_llp::{Piece, SendHints};
 
 use super::buffer_pool::BufferPool;
 use super::page_offset_buffer;
 use super::receive_buffer::SMALL_STAGING;
+use super::staging_account::StagingAccount;
+use crate::limits::PeerAccount;
 use crate::mem::{LentRun, PinnedRun};
 
 /// A batch with this many staged and lent bytes is handed to the LLP.
@@ -36,7 +39,7 @@ const PARTS_LIMIT: usize = 4 * PARTS_PER_CALL;
 /// Maximum capacity, in bytes, of the staging buffer that a connection keeps between batches.
 ///
 /// A full batch and one more FPDU fit, so that no message causes an allocation.
-const KEEP: usize = BATCH_LIMIT + FPDU;
+pub(super) const KEEP: usize = BATCH_LIMIT + FPDU;
 /// Room in bytes for one FPDU, with Markers, beyond the limit of a batch.
 const FPDU: usize = 128 * 1024;
 
@@ -99,6 +102,8 @@ pub(crate) struct TxBatch {
     idle_turns: u32,
     /// This batch has reached its size limit.
     full: bool,
+    /// Memory that is charged to the peer.
+    account: StagingAccount,
 }
 
 impl TxBatch {
@@ -128,6 +133,29 @@ impl TxBatch {
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
             && self.left() < if self.past_first { BATCH_LIMIT } else { FIRST_BATCH }
             && self.parts.len() < PARTS_LIMIT
+            && !(self.account.is_short() && self.left() > 0)
+    }
+
+    /// Returns true if the memory limits allow only a short FPDU.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.account.is_short()
+    }
+
+    /// Decides by the memory limits whether the next batch may have the full length. The LLP must
+    /// have taken all of the last one.
+    #[inline]
+    pub(crate) fn check_memory(&mut self, peer: Option<&Arc<PeerAccount>>) {
+        self.account.check(peer);
+    }
+
+    /// Charges what is held after a turn to the peer. `in_llp`: bytes that a TCP in user space
+    /// holds until the peer acknowledges them.
+    #[inline]
+    pub(crate) fn settle_memory(&mut self, in_llp: usize, peer: Option<&Arc<PeerAccount>>) {
+        let staged = self.staged.capacity();
+        let staged = if staged > SMALL_STAGING { staged } else { 0 };
+        self.account.settle(staged + in_llp, peer);
     }
 
     /// Raises the size limit of a new batch, because the peer has asked for much payload.
@@ -220,9 +248,10 @@ impl TxBatch {
         }
     }
 
-    /// Takes a large staging buffer from the pool, unless the batch has a buffer already.
+    /// Takes a large staging buffer from the pool, unless the batch has a buffer already or memory
+    /// is short.
     pub(crate) fn borrow_staging(&mut self, pool: &BufferPool) {
-        if self.staged.capacity() == 0 {
+        if self.staged.capacity() == 0 && !self.is_short() {
             self.staged = pool.take_staging();
         }
     }
@@ -282,7 +311,7 @@ impl TxBatch {
     /// grows by itself may exceed [`KEEP`]; it would then be shrunk when the connection rests, and
     /// grow again.
     fn make_room(&mut self, len: usize) {
-        if len > self.staged.capacity() && len > SMALL_STAGING {
+        if len > self.staged.capacity() && len > SMALL_STAGING && !self.is_short() {
             // A batch above the usual limit gets the largest buffer, because its length varies with
             // the requests and pauses.
             let batch = if self.limit > STAGED_LIMIT {

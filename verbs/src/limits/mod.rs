@@ -14,9 +14,13 @@
 //! ```
 //!
 //! **Peer**: a peer is an IPv4 address, or an IPv6 network of 64 bits, because a host may own all
-//! addresses of such a network. Each link-local address counts as one peer, because all hosts of a
-//! link share one such network. IPv4 addresses mapped to IPv6 count as IPv4. Loopback addresses are
-//! ordinary peers.
+//! addresses of such a network. The link-local addresses of one interface count as one peer,
+//! because a host may take any number of them. IPv4 addresses mapped to IPv6 count as IPv4.
+//! Loopback addresses are ordinary peers.
+//!
+//! **Reserve**: a peer that is out of memory by its own limit or by that of the device may still
+//! have one FPDU at a time received from it ([`Reserve`]). Peers at their limits thus slow down
+//! those that hold nothing, but cannot stop them.
 //!
 //! **Trust**: no stream is assumed to trust another (5040-8.1.2-03, 5042-3-01). Every stream has
 //! its own places. An SRQ, a CQ or a region is shared only where the program shares it. All scarce
@@ -36,7 +40,7 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -60,9 +64,11 @@ pub(crate) enum What {
     Ird,
     /// Bytes of FPDUs that are partly received.
     ReceiveMemory,
+    /// Bytes of framed FPDUs that the peer has not taken.
+    SendMemory,
 }
 
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 
 impl What {
     /// Returns the limits of the device and of one peer, in this order.
@@ -73,6 +79,7 @@ impl What {
             What::Connections => [limits.max_qp.into(), peer.max_qp.into()],
             What::Ird => [limits.max_ird_total.into(), peer.max_ird_total.into()],
             What::ReceiveMemory => [limits.max_receive_memory, peer.max_receive_memory],
+            What::SendMemory => [limits.max_send_memory, peer.max_send_memory],
         }
     }
 }
@@ -84,6 +91,7 @@ impl fmt::Display for What {
             What::Connections => "connections",
             What::Ird => "places for RDMA Reads",
             What::ReceiveMemory => "bytes of unfinished FPDUs",
+            What::SendMemory => "bytes of unsent FPDUs",
         })
     }
 }
@@ -158,6 +166,12 @@ impl LimitReached {
             (What::ReceiveMemory, true) => {
                 "check whether this peer begins messages and does not finish them, or raise it in the settings (limits.per_peer.max_receive_memory)"
             }
+            (What::SendMemory, false) => {
+                "look for peers that do not read what they are sent, or raise it in the settings (limits.max_send_memory)"
+            }
+            (What::SendMemory, true) => {
+                "check whether this peer reads what it is sent, or raise it in the settings (limits.per_peer.max_send_memory)"
+            }
         }
     }
 }
@@ -176,7 +190,7 @@ impl From<LimitReached> for StartupError {
         let of_peer = reached.peer.is_some();
         match reached.what {
             What::Connections => StartupError::TooManyConnections { limit, of_peer },
-            What::HalfOpen | What::Ird | What::ReceiveMemory => {
+            What::HalfOpen | What::Ird | What::ReceiveMemory | What::SendMemory => {
                 StartupError::NoPlace { limit, of_peer }
             }
         }
@@ -189,7 +203,10 @@ impl fmt::Display for Whose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => f.write_str("all peers together"),
-            Some(IpAddr::V6(net)) if is_network(net) => write!(f, "the network {net}/64"),
+            Some(IpAddr::V6(net)) if net.is_unicast_link_local() => {
+                f.write_str("the link-local addresses of one interface")
+            }
+            Some(IpAddr::V6(net)) if !net.is_loopback() => write!(f, "the network {net}/64"),
             Some(peer) => write!(f, "the peer {peer}"),
         }
     }
@@ -232,7 +249,7 @@ pub(crate) struct Accounts {
     fork_guard: ForkGuard,
     limits: Limits,
     device: Share,
-    peers: Mutex<HashMap<IpAddr, Weak<PeerAccount>>>,
+    peers: Mutex<HashMap<PeerKey, Weak<PeerAccount>>>,
 }
 
 impl Accounts {
@@ -252,7 +269,7 @@ impl Accounts {
 
     /// Returns the account of the peer at this address.
     pub(crate) fn peer(self: &Arc<Self>, addr: SocketAddr) -> Arc<PeerAccount> {
-        let key = peer_key(addr.ip());
+        let key = PeerKey::of(addr);
         let mut peers = self.peers.lock();
         if let Some(peer) = peers.get(&key).and_then(Weak::upgrade) {
             return peer;
@@ -261,6 +278,7 @@ impl Accounts {
             accounts: Arc::clone(self),
             key,
             share: Share::default(),
+            reserve_in_use: AtomicBool::new(false),
         });
         peers.insert(key, Arc::downgrade(&peer));
         peer
@@ -270,8 +288,10 @@ impl Accounts {
 /// Account of one peer. It is removed when it is no longer referenced.
 pub(crate) struct PeerAccount {
     accounts: Arc<Accounts>,
-    key: IpAddr,
+    key: PeerKey,
     share: Share,
+    /// A connection has the [`Reserve`].
+    reserve_in_use: AtomicBool,
 }
 
 impl PeerAccount {
@@ -284,7 +304,10 @@ impl PeerAccount {
     /// only [`take`](Self::take) is reliable.
     pub(crate) fn check(&self, what: What) -> Result<(), LimitReached> {
         let limits = what.limits(&self.accounts.limits);
-        let shares = [(&self.accounts.device, None), (&self.share, Some(self.key))];
+        let shares = [
+            (&self.accounts.device, None),
+            (&self.share, Some(self.key.ip)),
+        ];
         for ((share, peer), limit) in shares.into_iter().zip(limits).rev() {
             if share.used(what) >= limit {
                 return Err(LimitReached { what, limit, peer });
@@ -323,7 +346,7 @@ impl PeerAccount {
         let granted = self
             .share
             .take(what, least, most, of_peer)
-            .ok_or(reached(of_peer, Some(self.key)))?;
+            .ok_or(reached(of_peer, Some(self.key.ip)))?;
         let Some(amount) = self.accounts.device.take(what, least, granted, of_device) else {
             self.share.give(what, granted);
             return Err(reached(of_device, None));
@@ -345,11 +368,30 @@ impl PeerAccount {
             .zip(limits)
             .all(|(share, limit)| share.used(what).saturating_add(amount) <= limit / part)
     }
+
+    /// Takes the reserve of this peer; `None` while another connection has it.
+    pub(crate) fn reserve(self: &Arc<Self>) -> Option<Reserve> {
+        let free = !self.reserve_in_use.swap(true, Ordering::Acquire);
+        free.then(|| Reserve {
+            peer: Arc::clone(self),
+        })
+    }
+}
+
+/// Permission to receive one FPDU beyond the memory limits. Each peer has one.
+pub(crate) struct Reserve {
+    peer: Arc<PeerAccount>,
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        self.peer.reserve_in_use.store(false, Ordering::Release);
+    }
 }
 
 impl fmt::Debug for PeerAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Whose(Some(self.key)))
+        write!(f, "{}", Whose(Some(self.key.ip)))
     }
 }
 
@@ -404,20 +446,32 @@ impl Drop for Charge {
 
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} of {}", self.amount, self.what, self.peer.key)
+        write!(f, "{} {} of {}", self.amount, self.what, self.peer.key.ip)
     }
 }
 
-/// Returns the address that identifies the peer.
-fn peer_key(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) if !ip.is_unicast_link_local() && !ip.is_loopback() => {
-            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64))
-        }
-        ip => ip,
-    }
+/// Identity of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct PeerKey {
+    /// Address, or the first address of a network.
+    ip: IpAddr,
+    /// Interface of link-local addresses, otherwise 0.
+    scope: u32,
 }
 
-fn is_network(key: Ipv6Addr) -> bool {
-    !key.is_unicast_link_local() && !key.is_loopback()
+impl PeerKey {
+    fn of(addr: SocketAddr) -> PeerKey {
+        let ip = addr.ip().to_canonical();
+        let scope = match (addr, ip) {
+            (SocketAddr::V6(addr), IpAddr::V6(ip)) if ip.is_unicast_link_local() => addr.scope_id(),
+            _ => 0,
+        };
+        let ip = match ip {
+            IpAddr::V6(ip) if !ip.is_loopback() => {
+                IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64))
+            }
+            ip => ip,
+        };
+        PeerKey { ip, scope }
+    }
 }

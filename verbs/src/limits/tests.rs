@@ -1,3 +1,5 @@
+use std::net::SocketAddrV6;
+
 use super::*;
 use crate::settings::{PdLimits, PeerLimits};
 
@@ -83,6 +85,7 @@ fn everything_comes_back_and_a_peer_without_charges_is_forgotten() {
         What::Connections,
         What::Ird,
         What::ReceiveMemory,
+        What::SendMemory,
     ] {
         assert_eq!(accounts.device.used(what), 0);
     }
@@ -105,16 +108,24 @@ fn a_charge_keeps_the_account_of_its_peer() {
 
 #[test]
 fn a_host_is_one_peer_whatever_addresses_it_takes() {
-    let same = |a: &str, b: &str| peer_key(a.parse().unwrap()) == peer_key(b.parse().unwrap());
+    let key = |ip: &str| PeerKey::of(SocketAddr::new(ip.parse().unwrap(), 1));
+    let same = |a: &str, b: &str| key(a) == key(b);
     assert!(same("2001:db8::1", "2001:db8::ffff:1234:5678:9abc"));
     assert!(!same("2001:db8::1", "2001:db8:0:1::1"));
     assert!(same("192.0.2.1", "::ffff:192.0.2.1"));
     assert!(!same("192.0.2.1", "192.0.2.2"));
-    // All hosts of a link share this network.
-    assert!(!same("fe80::1", "fe80::2"));
     assert!(!same("::1", "::2"));
-    let whose = Whose(Some(peer_key("2001:db8::1".parse().unwrap())));
-    assert_eq!(whose.to_string(), "the network 2001:db8::/64");
+    let whose = |ip: &str| Whose(Some(key(ip).ip)).to_string();
+    assert_eq!(whose("2001:db8::1"), "the network 2001:db8::/64");
+    assert_eq!(whose("::1"), "the peer ::1");
+    // A host may take any number of link-local addresses, on each of its interfaces.
+    assert!(same("fe80::1", "fe80::2"));
+    let on = |scope| PeerKey::of(SocketAddrV6::new("fe80::1".parse().unwrap(), 1, 0, scope).into());
+    assert!(on(1) != on(2) && on(1) == on(1));
+    assert_eq!(
+        whose("fe80::1"),
+        "the link-local addresses of one interface"
+    );
 }
 
 #[test]
@@ -219,4 +230,31 @@ fn a_device_has_no_more_objects_than_its_limit_and_tells_them_apart() {
         "{error}"
     );
     assert_eq!(objects.take(2).unwrap().1.get(), 5);
+}
+
+#[test]
+fn a_peer_has_one_reserve_whatever_others_hold() {
+    let accounts = accounts();
+    let (greedy, other) = (peer(&accounts, "192.0.2.1"), peer(&accounts, "192.0.2.2"));
+    let _all = greedy.take_in_any_case(What::ReceiveMemory, 1 << 40);
+    let of_greedy = greedy.reserve().unwrap();
+    assert!(peer(&accounts, "192.0.2.1").reserve().is_none());
+    let _of_other = other.reserve().unwrap();
+    drop(of_greedy);
+    assert!(greedy.reserve().is_some());
+}
+
+#[test]
+fn the_defaults_leave_fifteen_sixteenths_to_others() {
+    let limits = Limits::default();
+    for what in [
+        What::HalfOpen,
+        What::Connections,
+        What::Ird,
+        What::ReceiveMemory,
+        What::SendMemory,
+    ] {
+        let [device, peer] = what.limits(&limits);
+        assert_eq!(peer, device / 16, "{what}");
+    }
 }

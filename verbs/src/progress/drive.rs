@@ -18,6 +18,12 @@ const MAX_TURN_BYTES: usize = 4 * 1024 * 1024;
 
 /// Interval at which a connection tries again to receive, after the memory limits did not allow it.
 const MEMORY_RETRY: Duration = Duration::from_millis(10);
+/// Time after which an incomplete FPDU ends its connection if it was begun with more than half of a
+/// memory limit in use, and the limit is now reached.
+///
+/// The largest FPDU then needs 32 KB/s. Below the limit, and below half of it, only
+/// `timeouts.stalled` applies.
+const PRESSED: Duration = Duration::from_secs(2);
 /// Interval at which a connection checks whether the peer has closed, while a message waits for a
 /// receive. No event reports that, and each check is a system call.
 const CLOSE_CHECK: Duration = Duration::from_millis(250);
@@ -43,6 +49,9 @@ pub(crate) struct Waits {
     close_check: Option<Instant>,
     /// Progress of unfinished transfers, and the time to check it.
     stall: Option<Stall>,
+    /// An incomplete FPDU holds memory that others may need: number of bytes consumed before it,
+    /// and the time to check it.
+    pressed: Option<(u64, Instant)>,
 }
 
 /// Progress of the directions with an unfinished transfer, for detecting a peer that stalls. The
@@ -175,8 +184,10 @@ impl Driven {
         let Waits {
             memory_retry,
             close_check,
+            pressed,
             ..
         } = self.waits;
+        let stall = earlier(stall, pressed.map(|(_, due)| due));
         let own = earlier(earlier(memory_retry, close_check), stall);
         earlier(earlier(llp, self.conn.deadline()), own)
     }
@@ -207,8 +218,31 @@ impl Driven {
         }
     }
 
+    /// Ends the connection if its FPDU has been incomplete for [`PRESSED`] and the memory limits
+    /// now leave no room for another FPDU. Call it after everything that arrived was handled.
+    fn check_pressed(&mut self, now: Instant) {
+        let Some((consumed, _)) = self.waits.pressed.take_if(|(_, due)| *due <= now) else {
+            return;
+        };
+        let (_, received) = self.half_done();
+        if received == Some(consumed) && !self.rx.has_room(self.peer.as_ref()) {
+            self.conn.stalled(false);
+        }
+    }
+
+    /// Records the progress for [`Self::check_pressed`], if memory is short.
+    fn watch_pressed(&mut self) {
+        if self.waits.pressed.is_none()
+            && self.rx.is_pressed()
+            && let (_, Some(consumed)) = self.half_done()
+        {
+            self.waits.pressed = Some((consumed, after(self.conn.now, PRESSED)));
+        }
+    }
+
     /// Records the progress for the stall check, if a direction has an unfinished transfer.
     fn watch_for_stall(&mut self) {
+        self.watch_pressed();
         if self.waits.stall.is_some() {
             return;
         }
@@ -224,6 +258,7 @@ impl Driven {
 
     fn expire(&mut self, now: Instant) {
         self.check_for_stall(now);
+        self.check_pressed(now);
         self.conn.wake_peer(!self.rx.is_empty());
         if self.conn.deadline().is_some_and(|deadline| deadline <= now) {
             self.read_unacknowledged();
@@ -266,24 +301,22 @@ impl Driven {
 
     /// Receives up to the limit of a turn. Returns true if there may be more to receive.
     fn receive(&mut self, pool: &BufferPool) -> bool {
-        let may_read = self.rx.check_room_for_turn(self.peer.as_ref());
-        self.waits.memory_retry = (!may_read).then(|| self.conn.now + MEMORY_RETRY);
-        if !may_read {
-            return false;
-        }
-        let mut received = 0;
-        let mut more = false;
         if self.conn.is_starving() {
             match self.llp.as_mut().and_then(Llp::lost) {
                 Some(error) => self.lost(error),
-                // A receive may be posted by now, or the time limit may have passed.
+                // A receive may be posted by now, or the time limit may have passed. Needs no
+                // memory, and may give some back.
                 None => {
                     self.check_for_close();
                     self.conn.receive(&mut self.rx);
                 }
             }
         }
-        while self.conn.wants_bytes() {
+        let may_read = self.rx.check_room_for_turn(self.peer.as_ref());
+        self.waits.memory_retry = (!may_read).then(|| self.conn.now + MEMORY_RETRY);
+        let mut received = 0;
+        let mut more = false;
+        while may_read && self.conn.wants_bytes() {
             let Some(llp) = &mut self.llp else {
                 break;
             };
@@ -302,6 +335,10 @@ impl Driven {
                     received += bytes;
                     self.rx.received(bytes);
                     self.conn.receive(&mut self.rx);
+                    if self.rx.has_used_reserve() {
+                        more = true;
+                        break;
+                    }
                     if last {
                         break;
                     }
@@ -339,6 +376,11 @@ impl Driven {
     fn send(&mut self, pool: &BufferPool) -> Sent {
         let mut kept = false;
         let sent = self.send_batches(pool, &mut kept);
+        let in_llp = match &mut self.llp {
+            Some(llp) => holds_sent_bytes(&mut **llp),
+            None => 0,
+        };
+        self.conn.tx.settle_memory(in_llp, self.peer.as_ref());
         // A blocked LLP needs no push: it sends the rest by itself, or gets more bytes once it is
         // writable.
         if kept
@@ -371,6 +413,11 @@ impl Driven {
                 self.conn.set_emss(llp.emss());
             }
             if self.conn.tx.is_empty() {
+                self.conn.tx.check_memory(self.peer.as_ref());
+                // A TCP in user space would take one short FPDU after the other.
+                if self.conn.tx.is_short() && holds_sent_bytes(&mut **llp) > 0 {
+                    return Sent::Blocked;
+                }
                 self.conn.tx.borrow_staging(pool);
             }
             self.conn.fill();
@@ -442,6 +489,16 @@ impl Driven {
             }
         }
         outcome
+    }
+}
+
+/// Returns the number of bytes that a TCP in user space holds until the peer acknowledges them. The
+/// kernel has its own account of what it holds.
+fn holds_sent_bytes(llp: &mut dyn Llp) -> usize {
+    if llp.wants_write_event() {
+        0
+    } else {
+        llp.unacknowledged()
     }
 }
 

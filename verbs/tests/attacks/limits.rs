@@ -326,12 +326,14 @@ fn s6_4_1_defaults_leave_room_for_others() {
         max_half_open,
         max_ird_total,
         max_receive_memory,
+        max_send_memory,
         ..
     } = limits.per_peer;
-    assert!(max_qp <= limits.max_qp / 2);
-    assert!(max_half_open <= limits.max_startup / 2 && max_half_open <= limits.max_half_open / 2);
-    assert!(max_ird_total <= limits.max_ird_total / 2);
-    assert!(max_receive_memory <= limits.max_receive_memory / 2);
+    assert!(max_qp <= limits.max_qp / 16);
+    assert!(max_half_open <= limits.max_startup / 2 && max_half_open <= limits.max_half_open / 16);
+    assert!(max_ird_total <= limits.max_ird_total / 16);
+    assert!(max_receive_memory <= limits.max_receive_memory / 16);
+    assert!(max_send_memory <= limits.max_send_memory / 16);
     // The defaults do not restrict one honest user: 10,000 connections with the largest IRD.
     assert!(max_qp >= 10_000 && max_ird_total >= 10_000 * u32::from(limits.max_ird));
 }

@@ -12,6 +12,7 @@ mod disclosure;
 mod half_open;
 mod limits;
 mod local;
+mod short_memory;
 mod slow;
 mod spoofing;
 mod table;

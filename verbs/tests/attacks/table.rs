@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     include_str!("denial.rs"),
     include_str!("disclosure.rs"),
     include_str!("half_open.rs"),
     include_str!("limits.rs"),
     include_str!("local.rs"),
+    include_str!("short_memory.rs"),
     include_str!("slow.rs"),
     include_str!("spoofing.rs"),
     include_str!("tampering.rs"),

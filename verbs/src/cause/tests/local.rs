@@ -147,6 +147,7 @@ fn limits_in_words_and_hints() {
         What::Connections => [What::Connections],
         What::Ird => [What::Ird],
         What::ReceiveMemory => [What::ReceiveMemory],
+        What::SendMemory => [What::SendMemory],
     });
     let peers: [Option<IpAddr>; 3] = [
         None,

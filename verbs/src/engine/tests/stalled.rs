@@ -306,9 +306,10 @@ fn a_connection_on_hold_keeps_one_buffer_and_leaves_the_rest_to_tcp() {
 
 #[test]
 fn many_connections_on_hold_shrink_to_what_they_keep_and_stay_within_the_limit_of_their_peer() {
-    // Half of the limit is for one whole buffer. The rest is enough for three times the minimum
-    // charge of 68 KiB.
-    let all = 2 * BUFFER as u64;
+    let message_len = send(&mut pair(&settings(OnNoReceive::Terminate), None).0).len() as u64;
+    // A turn needs 68 KiB of room, of which the message that waits then keeps its own length. Four
+    // are read within the limit, and one with the reserve.
+    let all = 68 * 1024 + 3 * message_len;
     let peer = peer(all);
     let mut ends: Vec<(End, Timed)> = (0..8)
         .map(|_| {
@@ -324,7 +325,7 @@ fn many_connections_on_hold_shrink_to_what_they_keep_and_stay_within_the_limit_o
         .iter()
         .map(|(_, server)| server.driven.conn.is_starving())
         .collect();
-    assert_eq!(waits, [true, true, true, true, false, false, false, false]);
+    assert_eq!(waits, [true, true, true, true, true, false, false, false]);
     // Connections without room have not read their message. It is not lost.
     for (waits, (_, server)) in waits.iter().zip(&ends) {
         assert_eq!(server.line.lock().arrived.is_empty(), *waits);
@@ -337,4 +338,48 @@ fn many_connections_on_hold_shrink_to_what_they_keep_and_stay_within_the_limit_o
         assert_eq!(server.cq.poll_one().map(|done| done.wr_id), Some(1));
     }
     assert!(peer.has_room(What::ReceiveMemory, all, 1));
+}
+
+/// Begins an FPDU of 600 bytes on each of `count` connections of the peer.
+fn begun(count: usize, peer: &Arc<PeerAccount>) -> Vec<(End, Timed)> {
+    let mut ends: Vec<(End, Timed)> = (0..count)
+        .map(|_| pair(&settings(OnNoReceive::Terminate), Some(Arc::clone(peer))))
+        .collect();
+    for (client, server) in &mut ends {
+        server.post_receive(1);
+        let message = send(client);
+        server.arrives(&message[..message.len() - 1]);
+    }
+    ends
+}
+
+#[test]
+fn an_unfinished_fpdu_ends_its_connection_soon_only_at_the_memory_limit() {
+    for at_limit in [false, true] {
+        let peer = peer(4 * BUFFER as u64);
+        let used = 4 * BUFFER as u64 - 68 * 1024;
+        // More than half of the limit is in use when the FPDU begins.
+        let others = peer.take_in_any_case(What::ReceiveMemory, used - 5000);
+        let mut ends = begun(1, &peer);
+        let server = &mut ends[0].1;
+        let _more = at_limit.then(|| peer.take_in_any_case(What::ReceiveMemory, 10_000));
+        server.passes(Duration::from_secs(1));
+        assert!(!server.ended());
+        server.passes(Duration::from_secs(2));
+        assert_eq!(server.ended(), at_limit);
+        if at_limit {
+            server.was_cut("did not finish it");
+        }
+        drop((others, ends));
+    }
+}
+
+#[test]
+fn an_fpdu_begun_with_plenty_of_memory_may_take_its_time() {
+    let peer = peer(4 * BUFFER as u64);
+    let mut ends = begun(1, &peer);
+    let _others = peer.take_in_any_case(What::ReceiveMemory, 1 << 40);
+    let server = &mut ends[0].1;
+    server.passes(LIMIT - MOMENT);
+    assert!(!server.ended());
 }
