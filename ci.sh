@@ -29,6 +29,17 @@ usage: ./ci.sh PART...
   doc      documentation, warnings are errors
   package  every published crate, built from its package with licences and readme; `all` makes the
            packages and does not build them
+  deny     the licences, duplicates and sources of all crates, by cargo-deny (installs it); rules:
+           deny.toml
+  advisories  the crates against the published vulnerabilities, whose database is downloaded; not in
+           `all`
+  sbom     the contents of each package as CycloneDX, by cargo-cyclonedx (installs it)
+  paths    the release build; an executable that contains a directory of this machine fails
+  release  everything that a release consists of, from a commit, in target/dist: archive, packages,
+           their contents and SHA256SUMS; not in `all`
+  reproducible  `release` in two clones, whose files must be the same; not in `all`
+  msrv     the published crates on the oldest Rust that Cargo.toml promises (installs it); not in
+           `all`
   nostd    the protocol cores on a target without an operating system
   aarch64  the unit tests on aarch64 under QEMU's user emulation, and Debian's programs for it on
            the drop-in library (installs what it needs when root); `aarch64 whole` adds the
@@ -118,7 +129,7 @@ part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 # and licences, and not mention mutants in its manifest.
 part_package() { # OPTION...
     local crates packages=() crate file content
-    crates=$(grep -L '^publish = false' -- */Cargo.toml | xargs sed -n '/^\[package\]/,/^version/s/^name = "\(.*\)"$/\1/p')
+    crates=$(published_crates)
     for crate in $crates; do packages+=(-p "$crate"); done
     cargo package --locked --allow-dirty "$@" "${packages[@]}"
     local built=${CARGO_TARGET_DIR:-target}/package
@@ -156,19 +167,6 @@ part_test() {
     cargo test --workspace --locked
 }
 
-# Checks for a nightly toolchain with these components. Prints how to install it if it is missing.
-need_nightly() { # COMPONENT...
-    if ! rustc +nightly --version >/dev/null 2>&1; then
-        echo "SKIPPED: there is no nightly toolchain; install it with: rustup toolchain install nightly"
-        return 1
-    fi
-    if [ $# -gt 0 ] && ! rustup component add --toolchain nightly "$@" >/dev/null 2>&1; then
-        echo "SKIPPED: the nightly toolchain lacks $*; add it with: rustup component add --toolchain nightly $*"
-        return 1
-    fi
-    rustc +nightly --version
-}
-
 # Miri interprets programs, which is some hundred times slower, so property tests run few cases.
 # INSTA_WORKSPACE_ROOT is set, so that snapshot tests need not ask cargo for the workspace. Tests
 # that need a real kernel (descriptors, sleeping threads) do not run. Miri uses one core, so two
@@ -180,7 +178,7 @@ part_miri() {
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-disable-weak-memory-emulation"
     # XorShift is the cheapest generator of random numbers.
     export PROPTEST_CASES=${MIRI_CASES:-4} PROPTEST_RNG_ALGORITHM=xs INSTA_WORKSPACE_ROOT=$PWD
-    local miri="cargo +nightly miri test --locked --lib"
+    local miri="cargo +$NIGHTLY miri test --locked --lib"
     # Builds uwarp-verbs and its dependencies before the two processes below start. The protocol
     # crates need dependencies with other features, which their process builds itself.
     $miri --no-run -p uwarp-verbs
@@ -198,7 +196,7 @@ part_miri() {
 part_tsan() {
     need_nightly rust-src || return 0
     RUSTFLAGS="-Zsanitizer=thread" TSAN_OPTIONS="halt_on_error=1" \
-        cargo +nightly test --locked -Zbuild-std --target x86_64-unknown-linux-gnu \
+        cargo "+$NIGHTLY" test --locked -Zbuild-std --target x86_64-unknown-linux-gnu \
         -p uwarp-verbs --test threads
 }
 
@@ -297,6 +295,8 @@ part_robustness() {
 . .ci/targets.sh
 . .ci/words.sh
 . .ci/book.sh
+. .ci/toolchain.sh
+. .ci/supply.sh
 
 part_tshark() {
     if ! need_package tshark tshark; then
@@ -307,7 +307,7 @@ part_tshark() {
 }
 
 part_demo() {
-    cargo build --release --locked
+    part_paths
     say "uwarp demo"
     ./target/release/uwarp demo
     say "uwarp rping, two processes"
@@ -362,7 +362,7 @@ part_dropin() {
     # Number of migrations that the test of QEMU runs. If memory can change while it is being sent,
     # one migration in eight fails.
     export UWARP_MIGRATIONS=${UWARP_MIGRATIONS:-50}
-    cargo build --release --locked
+    release_build
     # `--workspace` selects the features of all members, as in `test`.
     UWARP_BIN=$(realpath "${CARGO_TARGET_DIR:-target}")/release/uwarp cargo test --workspace --locked --test dropin
 }
@@ -393,8 +393,7 @@ part_interop() { # [--dangerous] FILTER...
         interop/guest/build.sh >/dev/null || built=$?
     fi
     [ "$built" = 0 ] || return "$built"
-    # Builds the command and the drop-in library as users get them.
-    cargo build --release --locked -p uwarp -p uwarp-dropin
+    release_build
     local target filter
     target=$(realpath "${CARGO_TARGET_DIR:-target}")
     filter=$(IFS=,; printf '%s' "$*")
@@ -467,7 +466,7 @@ part_all() {
     need_target $MUSL || true
     need_target $EMBEDDED || true
     need_aarch64 || true
-    begin_beside mutants-smoke sim_sample miri tsan aarch64_sample book
+    begin_beside mutants-smoke sim_sample miri tsan aarch64_sample book deny sbom
     for part in tshark fmt words clippy doc package_files nostd musl demo interop fuzz-smoke build_tests; do
         say "$part"
         start=$SECONDS
@@ -494,6 +493,7 @@ part_all() {
 }
 
 [ $# -gt 0 ] || { usage; exit 2; }
+need_toolchain
 if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = aarch64 ] || [ "$1" = instructions ]; then
     part=$1
     shift
@@ -503,7 +503,7 @@ if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = aarch64 
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | words | book | clippy | doc | package | nostd | musl | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
+        fmt | words | book | clippy | doc | package | nostd | musl | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-coverage | sim | robustness | deny | advisories | sbom | paths | release | reproducible | msrv | bench-siw | bench-micro) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

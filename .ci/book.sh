@@ -3,25 +3,11 @@
 # The version that CI builds with.
 MDBOOK=0.4.52
 
-# Makes this version of mdBook available. Installs it in the build directory if the user has another
-# version or none.
-need_mdbook() {
-    local tools
-    [ "$(mdbook --version 2>/dev/null)" != "mdbook v$MDBOOK" ] || return 0
-    tools=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools
-    PATH=$tools/bin:$PATH
-    [ "$(mdbook --version 2>/dev/null)" != "mdbook v$MDBOOK" ] || return 0
-    # Unoptimized, because the build of the site takes a second either way.
-    if ! cargo install mdbook --version "$MDBOOK" --locked --debug --no-default-features --root "$tools"; then
-        echo "SKIPPED: mdbook $MDBOOK cannot be installed here"
-        return 1
-    fi
-}
-
 # Builds the site. Fails if a link in it leads to no file.
 part_book() {
     local book page pages
-    need_mdbook || return 0
+    # Unoptimized, because the build of the site takes a second either way.
+    need_program mdbook "$MDBOOK" --debug --no-default-features || return 0
     book=$(realpath -m "${CARGO_TARGET_DIR:-target}")/book
     rm -rf "$book"
     mkdir -p "$book/src"

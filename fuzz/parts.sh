@@ -17,19 +17,10 @@ need_fuzzing() {
     fi
 }
 
-# Installs cargo-fuzz into the target directory unless the user has this version.
+# Makes this version of cargo-fuzz available. A debug build, because it only starts other programs.
 need_cargo_fuzz() {
-    local tools
     need_fuzzing || return 1
-    if [ "$(cargo fuzz --version 2>/dev/null)" != "cargo-fuzz $CARGO_FUZZ" ]; then
-        tools=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools
-        if ! cargo install cargo-fuzz --version "$CARGO_FUZZ" --locked --root "$tools"; then
-            echo "SKIPPED: cargo-fuzz $CARGO_FUZZ cannot be installed here"
-            return 1
-        fi
-        PATH=$tools/bin:$PATH
-    fi
-    cargo fuzz --version
+    need_program cargo-fuzz "$CARGO_FUZZ" --debug
 }
 
 # Runs every target a fixed number of times, and checks that the targets find deliberate faults.
@@ -38,7 +29,7 @@ part_fuzz-smoke() (
     need_cargo_fuzz || return 0
     # LTO takes longer than it saves in so few executions.
     export CARGO_PROFILE_RELEASE_LTO=off
-    cargo +nightly fuzz build || return 1
+    cargo "+$NIGHTLY" fuzz build || return 1
     local logs status=0
     logs=$(mktemp -d)
     fuzz_smoke_runs "$logs" 0 &
@@ -65,7 +56,7 @@ fuzz_smoke_runs() { # LOGS REMAINDER
         if [ $((count % 2)) = "$2" ]; then
             log=$1/$target
             started=$SECONDS
-            if ! cargo +nightly fuzz run "$target" -- "-runs=$runs" -seed=1 -timeout=60 >"$log" 2>&1; then
+            if ! cargo "+$NIGHTLY" fuzz run "$target" -- "-runs=$runs" -seed=1 -timeout=60 >"$log" 2>&1; then
                 tail -60 "$log"
                 return 1
             fi
@@ -84,7 +75,7 @@ fuzz_smoke_runs() { # LOGS REMAINDER
 fuzz_smoke_minimizes() { # LOGS
     local corpus=$1/corpus
     mkdir "$corpus"
-    cargo +nightly fuzz cmin mpa_deframe "$corpus" >"$1/cmin" 2>&1 || { tail -60 "$1/cmin"; return 1; }
+    cargo "+$NIGHTLY" fuzz cmin mpa_deframe "$corpus" >"$1/cmin" 2>&1 || { tail -60 "$1/cmin"; return 1; }
     [ -n "$(ls "$corpus")" ] || { echo "cargo fuzz cmin has not found the seeds"; return 1; }
 }
 
@@ -93,11 +84,11 @@ fuzz_smoke_minimizes() { # LOGS
 part_fuzz-coverage() {
     need_fuzzing llvm-tools || return 0
     local tools directory binary
-    tools=$(rustc +nightly --print sysroot)/lib/rustlib/$FUZZ_TRIPLE/bin
+    tools=$(rustc "+$NIGHTLY" --print sysroot)/lib/rustlib/$FUZZ_TRIPLE/bin
     directory=$(realpath -m "${CARGO_TARGET_DIR:-target}/fuzz-coverage")
     rm -f "$directory"/*.profraw
     binary=$(RUSTFLAGS="-Cinstrument-coverage" LLVM_PROFILE_FILE="$directory/build-%p.profraw" \
-        cargo +nightly test --locked --target-dir "$directory" -p uwarp-fuzz --test replay --no-run \
+        cargo "+$NIGHTLY" test --locked --target-dir "$directory" -p uwarp-fuzz --test replay --no-run \
         --message-format=json | sed -n 's/.*"executable":"\([^"]*replay-[^"]*\)".*/\1/p')
     rm -f "$directory"/*.profraw
     UWARP_FUZZ_CORPUS=$PWD/fuzz/corpus LLVM_PROFILE_FILE="$directory/run-%p.profraw" \

@@ -42,6 +42,8 @@ fn parts_exist(parts: &[&str]) -> Result<(), String> {
         ".ci/targets.sh",
         ".ci/words.sh",
         ".ci/book.sh",
+        ".ci/toolchain.sh",
+        ".ci/supply.sh",
     ];
     let scripts: String = scripts.iter().map(|script| text(script)).collect();
     let (first, rest) = parts.split_first().ok_or("it names no part")?;
