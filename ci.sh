@@ -63,7 +63,7 @@ usage: ./ci.sh PART...
            target/reports/fuzz-coverage.md; not in `all`
   sim      10,000 runs of the simulator; --seeds N for more; --seed S --log shows one run. `all`
            has 4,000
-  robustness  hostile peers attack a real process, with full loads, about 17 minutes; writes
+  robustness  hostile peers attack a real process, with full loads, about 22 minutes; writes
            target/reports/robustness.md; not in `all`, whose `test` has small loads
   bench    uwarp beside raw TCP and other programs, about 5 minutes; writes
            target/reports/performance.md; not in `all`. --install-peers installs the other programs

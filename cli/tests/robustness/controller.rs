@@ -2,7 +2,7 @@
 //! each connection that has ended.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,17 +94,26 @@ impl Controller {
     /// Listens on a free port and accepts every connection. Each connection has room for one send
     /// request and one receive.
     pub(crate) fn listen(&mut self) -> Result<SocketAddr> {
-        self.listen_with("none")
+        self.listen_at([127, 0, 0, 1].into())
+    }
+
+    /// Does the same as [`Controller::listen`] at this address of the agent.
+    pub(crate) fn listen_at(&mut self, addr: IpAddr) -> Result<SocketAddr> {
+        self.listen_for(addr, "none")
     }
 
     /// Does the same as [`Controller::listen`], and also requests notifications of completions.
     /// `notify` selects their kind.
     pub(crate) fn listen_with(&mut self, notify: &str) -> Result<SocketAddr> {
-        let command = json!({"cmd": "listen", "addr": "127.0.0.1", "auto": true, "backlog": 4096,
+        self.listen_for([127, 0, 0, 1].into(), notify)
+    }
+
+    fn listen_for(&mut self, addr: IpAddr, notify: &str) -> Result<SocketAddr> {
+        let command = json!({"cmd": "listen", "addr": addr, "auto": true, "backlog": 4096,
             "send_wr": 1, "recv_wr": 1, "send_sge": 1, "recv_sge": 1, "notify": notify});
         let answer = self.command(command)?;
         let port = answer["port"].as_u64().ok_or("no port")?;
-        Ok(SocketAddr::from(([127, 0, 0, 1], u16::try_from(port)?)))
+        Ok(SocketAddr::new(addr, u16::try_from(port)?))
     }
 
     /// Returns these bytes of a region, in hexadecimal digits.

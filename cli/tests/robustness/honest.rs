@@ -21,6 +21,24 @@ const PIECES: u32 = 16;
 /// Number of bytes of the victim's region that a client uses.
 pub(crate) const ROOM: u64 = (PIECE * PIECES) as u64;
 
+/// Place from which honest peers connect.
+#[derive(Clone)]
+pub(crate) enum Origin {
+    /// The kernel's TCP.
+    Kernel,
+    /// A host with TCP in user space, which all honest peers share.
+    Host(Device),
+}
+
+impl Origin {
+    fn device(&self) -> Result<Device> {
+        match self {
+            Origin::Kernel => Ok(Device::tcp()?),
+            Origin::Host(device) => Ok(device.clone()),
+        }
+    }
+}
+
 /// Honest client with an established connection.
 pub(crate) struct Client {
     qp: Qp,
@@ -32,9 +50,18 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects to the victim's listener.
+    /// Connects to the victim's listener, over the kernel's TCP.
     pub(crate) fn connect(listener: SocketAddr, to: Region) -> Result<Client> {
-        let device = Device::tcp()?;
+        Client::connect_from(&Origin::Kernel, listener, to)
+    }
+
+    /// Connects to the victim's listener from this place.
+    pub(crate) fn connect_from(
+        origin: &Origin,
+        listener: SocketAddr,
+        to: Region,
+    ) -> Result<Client> {
+        let device = origin.device()?;
         let cq = device.create_cq(256)?;
         let pd = device.alloc_pd()?;
         let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
@@ -104,8 +131,13 @@ pub(crate) struct Honest {
 }
 
 impl Honest {
-    pub(crate) fn start(listener: SocketAddr, to: Region, rest: Duration) -> Result<Honest> {
-        let mut client = Client::connect(listener, to)?;
+    pub(crate) fn start(
+        origin: &Origin,
+        listener: SocketAddr,
+        to: Region,
+        rest: Duration,
+    ) -> Result<Honest> {
+        let mut client = Client::connect_from(origin, listener, to)?;
         client.round()?;
         let stop = Arc::new(AtomicBool::new(false));
         let rounds = Arc::new(Mutex::new(Vec::new()));
@@ -204,7 +236,8 @@ pub(crate) struct Visits {
 }
 
 impl Visitors {
-    pub(crate) fn start(listener: SocketAddr, to: Region) -> Visitors {
+    /// Starts to visit these listeners in turn.
+    pub(crate) fn start(origin: Origin, listeners: Vec<SocketAddr>, to: Region) -> Visitors {
         /// Pause between two visits.
         const PAUSE: Duration = Duration::from_millis(250);
         let stop = Arc::new(AtomicBool::new(false));
@@ -213,7 +246,8 @@ impl Visitors {
             let mut visits = Visits::default();
             loop {
                 let start = Instant::now();
-                Client::connect(listener, to)
+                let listener = listeners[visits.many % listeners.len()];
+                Client::connect_from(&origin, listener, to)
                     .and_then(|mut client| client.round())
                     .map_err(|error| {
                         format!("an honest peer that connected during the attack: {error}")

@@ -8,14 +8,19 @@
 mod attacks;
 mod controller;
 mod deaths;
+mod floods;
 mod honest;
+mod link;
 mod messages;
+#[path = "../../../llp/tests/netns/mod.rs"]
+mod netns;
 mod raw;
 mod report;
 mod scene;
 mod startup;
 mod victim;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,7 +29,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use attacks::{ATTACKS, Attack, Pace};
+use floods::{FLOODS, Flood};
 use honest::Visitors;
+use link::LinkKind;
 use report::Row;
 use scene::Scene;
 use victim::{Confined, Usage};
@@ -41,6 +48,9 @@ const LEAST: f64 = 0.5;
 /// Maximum duration of a visit by an honest peer during an attack, in full runs.
 const LATE: Duration = Duration::from_secs(1);
 
+/// Function of a test. Returns its row of the report, or nothing if it was skipped.
+type Run = Box<dyn FnOnce(bool) -> Result<Option<String>> + Send>;
+
 fn main() -> ExitCode {
     if let Some(written) = deaths::writer() {
         return written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
@@ -51,15 +61,22 @@ fn main() -> ExitCode {
     // timeouts, so several attacks run at once.
     arguments.test_threads = Some(if full { 1 } else { 4 });
     let rows = Arc::new(Mutex::new(Vec::new()));
-    let trials = ATTACKS.iter().map(|attack| {
+    let trial = |name, run: Run| {
         let rows = Arc::clone(&rows);
-        Trial::test(attack.name, move || {
-            let row = play(attack, full).map_err(|error| Failed::from(error.to_string()))?;
-            rows.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(row);
+        Trial::test(name, move || {
+            let row = run(full).map_err(|error| Failed::from(error.to_string()))?;
+            let mut rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
+            rows.extend(row);
             Ok(())
         })
+    };
+    let attacks = ATTACKS.iter().map(|attack| {
+        let run = |full| play(attack, Scene::new(full, attack.confined)?, full).map(Some);
+        trial(attack.name, Box::new(run))
+    });
+    let floods = FLOODS.iter().map(|flood| {
+        let run = |full| play_on_link(flood, full);
+        trial(flood.attack.name, Box::new(run))
     });
     let own_test = Trial::test(
         "memory_grows_where_most_of_the_later_rounds_add_to_it",
@@ -68,10 +85,14 @@ fn main() -> ExitCode {
             Ok(())
         },
     );
-    let trials = trials.chain([own_test]).collect();
+    let trials = attacks.chain(floods).chain([own_test]).collect();
     raise_limit();
     let conclusion = libtest_mimic::run(&arguments, trials);
-    let report = std::env::var_os("UWARP_ROBUSTNESS_REPORT").filter(|_| !conclusion.has_failed());
+    let inside = FLOODS
+        .iter()
+        .any(|flood| netns::is_inside(flood.attack.name));
+    let report =
+        std::env::var_os("UWARP_ROBUSTNESS_REPORT").filter(|_| !inside && !conclusion.has_failed());
     if let Some(path) = report {
         let rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = report::write(path.as_ref(), &rows) {
@@ -91,10 +112,29 @@ fn raise_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Runs one attack on a new victim and returns the row of the report.
-fn play(attack: &Attack, full: bool) -> Result<Row> {
+/// Runs a flood on its link, in a network namespace if the link needs one. Returns nothing if there
+/// can be no namespace.
+fn play_on_link(flood: &Flood, full: bool) -> Result<Option<String>> {
+    let name = flood.attack.name;
+    if flood.link == LinkKind::Tap && !netns::is_inside(name) {
+        let said = netns::run_inside(name).unwrap_or_default();
+        let row = said.lines().find(|line| line.starts_with(report::ROW));
+        return Ok(row.map(str::to_owned));
+    }
+    if flood.link == LinkKind::Tap && !netns::has_tun(name) {
+        return Ok(None);
+    }
+    let row = play(&flood.attack, Scene::on(flood.link, full)?, full)?;
+    if flood.link == LinkKind::Tap {
+        // The process outside reads this line.
+        let _ = writeln!(std::io::stdout(), "{row}");
+    }
+    Ok(Some(row))
+}
+
+/// Runs one attack on the victim of a new scene and returns the row of the report.
+fn play(attack: &Attack, mut scene: Scene, full: bool) -> Result<String> {
     let pause = Duration::from_millis(if full { 1_000 } else { 30 });
-    let mut scene = Scene::new(full, attack.confined)?;
     let descriptors = scene.victim.usage()?.descriptors;
     let quiet = [(); 3].map(|()| scene.honest.rate_for(pause));
     scene.newcomer()?;
@@ -142,5 +182,5 @@ fn play(attack: &Attack, full: bool) -> Result<Row> {
     if full {
         row.check_fairness()?;
     }
-    Ok(row)
+    Ok(row.line())
 }

@@ -137,14 +137,17 @@ impl Row {
     }
 }
 
+/// Beginning of each row.
+pub(crate) const ROW: &str = "| ";
+
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 
 /// Writes the report with these rows to a file.
-pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<()> {
+pub(crate) fn write(path: &Path, rows: &[String]) -> Result<()> {
     let cores = std::thread::available_parallelism()?;
     let mut text = HEAD.replace("CORES", &cores.to_string());
     for row in rows {
-        text.push_str(&row.line());
+        text.push_str(row);
         text.push('\n');
     }
     fs::write(path, text)?;

@@ -7,11 +7,14 @@ use serde_json::json;
 
 use crate::Result;
 use crate::controller::{Controller, Region};
-use crate::honest::{Client, Honest, ROOM, Visitors};
+use crate::honest::{Client, Honest, Origin, ROOM, Visitors};
+use crate::link::{self, Link, LinkKind};
 use crate::victim::{Confined, Victim};
 
 /// Processes, connections and memory that take part in an attack.
 pub(crate) struct Scene {
+    /// Ends before the victim does, because it would wait for a victim that is gone.
+    pub(crate) honest: Honest,
     pub(crate) victim: Victim,
     pub(crate) controller: Controller,
     /// Listener of the application, which accepts every connection.
@@ -26,7 +29,12 @@ pub(crate) struct Scene {
     visited: Region,
     /// Region of the honest peer that is always connected.
     target: Region,
-    pub(crate) honest: Honest,
+    /// Place of the honest peers.
+    origin: Origin,
+    /// Listeners that honest peers visit.
+    listeners: Vec<SocketAddr>,
+    /// Link to a victim with TCP in user space.
+    pub(crate) link: Option<Link>,
 }
 
 impl Scene {
@@ -35,8 +43,30 @@ impl Scene {
     /// not use the whole machine.
     pub(crate) fn new(whole: bool, confined: Confined) -> Result<Scene> {
         let victim = Victim::start([0, 0], confined)?;
+        Scene::of(victim, Origin::Kernel, &["127.0.0.1"], whole, None)
+    }
+
+    /// Starts a victim with TCP in user space on a link of this kind, with its application and an
+    /// honest peer.
+    pub(crate) fn on(kind: LinkKind, whole: bool) -> Result<Scene> {
+        let (link, victim, origin) = Link::start(kind)?;
+        Scene::of(victim, origin, &link::VICTIM, whole, Some(link))
+    }
+
+    /// Starts the application of a victim, which listens at these addresses, and an honest peer.
+    fn of(
+        victim: Victim,
+        origin: Origin,
+        addrs: &[&str],
+        whole: bool,
+        link: Option<Link>,
+    ) -> Result<Scene> {
         let mut controller = Controller::connect(victim.control)?;
-        let (listener, elsewhere) = (controller.listen()?, controller.listen()?);
+        let mut listeners = Vec::new();
+        for addr in addrs {
+            listeners.push(controller.listen_at(addr.parse()?)?);
+        }
+        let (listener, elsewhere) = (listeners[0], controller.listen_at(listeners[0].ip())?);
         let len = if whole { 16 } else { 1 } << 20;
         // Peers have all access rights to the region, so a successful attack changes its bytes.
         let region = controller.register(len, "lw,rw,rr")?;
@@ -44,7 +74,10 @@ impl Scene {
         let (target, spare, visited) = (room()?, room()?, room()?);
         let rest = Duration::from_millis(if whole { 0 } else { 5 });
         let mut scene = Scene {
-            honest: Honest::start(listener, target, rest)?,
+            honest: Honest::start(&origin, listener, target, rest)?,
+            origin,
+            listeners,
+            link,
             victim,
             controller,
             listener,
@@ -56,6 +89,11 @@ impl Scene {
         };
         scene.fill()?;
         Ok(scene)
+    }
+
+    /// Listeners that honest peers visit: one for each IP version of the link.
+    pub(crate) fn listeners(&self) -> &[SocketAddr] {
+        &self.listeners
     }
 
     /// Fills the region with known bytes, which no peer may change.
@@ -71,7 +109,7 @@ impl Scene {
 
     /// Starts honest peers that connect during the attack, one after the other.
     pub(crate) fn visitors(&self) -> Visitors {
-        Visitors::start(self.listener, self.visited)
+        Visitors::start(self.origin.clone(), self.listeners.clone(), self.visited)
     }
 
     /// Checks that an honest peer which connects now is served.
@@ -81,7 +119,8 @@ impl Scene {
 
     /// Like `newcomer`, but connects to this listener.
     pub(crate) fn newcomer_at(&self, listener: SocketAddr) -> Result<()> {
-        let served = Client::connect(listener, self.spare).and_then(|mut c| c.round());
+        let client = Client::connect_from(&self.origin, listener, self.spare);
+        let served = client.and_then(|mut client| client.round());
         served.map_err(|error| {
             format!("an honest peer that connected during the attack: {error}").into()
         })

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::{PATIENCE, Result};
 
 /// Path of the command under test.
-const UWARP: &str = env!("CARGO_BIN_EXE_uwarp");
+pub(crate) const UWARP: &str = env!("CARGO_BIN_EXE_uwarp");
 
 /// Interval between two samples of the process's resources.
 const LOOK: Duration = Duration::from_millis(20);
@@ -56,6 +56,17 @@ impl Victim {
     /// Starts an agent on these ports of 127.0.0.1: one for RDMA and one for controllers. Port 0
     /// selects a free port.
     pub(crate) fn start(ports: [u16; 2], confined: Confined) -> Result<Victim> {
+        Victim::start_at("tcp", "127.0.0.1", ports, confined)
+    }
+
+    /// Like [`Victim::start`], but on this device and at this address of it. Controllers always
+    /// reach it at 127.0.0.1.
+    pub(crate) fn start_at(
+        device: &str,
+        addr: &str,
+        ports: [u16; 2],
+        confined: Confined,
+    ) -> Result<Victim> {
         let mut command = match confined {
             Confined::Not | Confined::OneArena => Command::new(UWARP),
             Confined::Descriptors(descriptors) => {
@@ -72,7 +83,7 @@ impl Victim {
             command.env("GLIBC_TUNABLES", tunables);
         }
         let mut child = command
-            .args(["agent", "-a", "127.0.0.1", "-p"])
+            .args(["agent", "--device", device, "-a", addr, "-p"])
             .arg(ports[0].to_string())
             .arg("--control")
             .arg(ports[1].to_string())
@@ -104,7 +115,8 @@ impl Victim {
         let [Some(rdma), Some(control)] = addrs else {
             let _ = child.kill();
             let _ = child.wait();
-            return Err("the agent did not print its addresses".into());
+            let said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            return Err(format!("the agent did not print its addresses, but:\n{said}").into());
         };
         Ok(Victim {
             child,
@@ -196,7 +208,8 @@ fn peak(id: u32) -> io::Result<u64> {
     Ok(most.saturating_sub(file))
 }
 
-fn usage(id: u32) -> io::Result<Usage> {
+/// Returns the resources that a process holds now.
+pub(crate) fn usage(id: u32) -> io::Result<Usage> {
     // Pages of the program's file are excluded, because each newly executed code path adds some.
     let kinds = memory(id, ["RssAnon:", "RssShmem:"])?;
     Ok(Usage {
@@ -214,7 +227,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    fn start(id: u32) -> Watch {
+    /// Starts to watch the process with this number.
+    pub(crate) fn start(id: u32) -> Watch {
         // Resets the peak that the kernel recorded.
         let _ = fs::write(format!("/proc/{id}/clear_refs"), "5");
         let stop = Arc::new(AtomicBool::new(false));

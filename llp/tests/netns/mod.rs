@@ -5,7 +5,12 @@
 //! Otherwise the test needs root's privileges. If both ways fail, the test prints `SKIPPED` with
 //! the reason and passes, unless `UWARP_REQUIRE_NETNS=1` is set.
 
-#![allow(dead_code, reason = "every test file takes what it needs")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "every test file takes what it needs"
+)]
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -42,15 +47,29 @@ macro_rules! in_namespace {
 }
 pub(crate) use in_namespace;
 
+/// Returns true if this process is inside the namespace of the test.
+pub(crate) fn is_inside(test: &str) -> bool {
+    std::env::var_os(INSIDE).is_some_and(|inside| inside == *test)
+}
+
 /// Runs `body` if this process is inside the namespace of the test. Otherwise runs the test in a
 /// new process inside a new namespace.
 pub(crate) fn run(test: &str, body: impl FnOnce()) {
-    if std::env::var_os(INSIDE).is_some_and(|inside| inside == *test) {
+    if is_inside(test) {
         return body();
     }
+    run_inside(test);
+}
+
+/// Runs the test in a new process inside a new namespace, and returns what it printed on stdout.
+/// Returns `None` if there can be no namespace.
+pub(crate) fn run_inside(test: &str) -> Option<String> {
     let way = match way_in() {
         Ok(way) => way,
-        Err(why) => return skip(test, &why),
+        Err(why) => {
+            skip(test, &why);
+            return None;
+        }
     };
     let output = Command::new("unshare")
         .args(way)
@@ -71,6 +90,7 @@ pub(crate) fn run(test: &str, body: impl FnOnce()) {
     for line in err.lines().filter(|line| line.starts_with("SKIPPED")) {
         say(line);
     }
+    Some(out)
 }
 
 /// Returns true if QEMU's user emulation runs this program. In this case also prints that the test
