@@ -30,6 +30,36 @@ impl fmt::Display for LocalVerb {
     }
 }
 
+/// Access to memory that the program has unmapped, but not deregistered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unmapped {
+    /// A Write of the peer.
+    Write,
+    /// A Read of the peer.
+    Read,
+    /// An Atomic Operation of the peer.
+    Atomic,
+    /// The memory of a receive.
+    Receive,
+    /// The memory for the result of a Read or atomic.
+    Sink,
+    /// The payload of a Send or Write.
+    Payload,
+}
+
+impl fmt::Display for Unmapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Write => "an RDMA Write of the peer",
+            Self::Read => "an RDMA Read of the peer",
+            Self::Atomic => "an atomic operation of the peer",
+            Self::Receive => "a Send of the peer, whose receive named it",
+            Self::Sink => "the result of an RDMA Read or atomic operation of this program",
+            Self::Payload => "a posted work request that had to send it",
+        })
+    }
+}
+
 /// Reason why the work request cannot be carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LocalProblem {
@@ -39,6 +69,8 @@ pub(crate) enum LocalProblem {
     ReadSinkGone,
     /// The memory of a Send or Write was deregistered.
     PayloadGone,
+    /// Registered memory is not mapped. `stag` is 0 if the region is not known.
+    Unmapped { stag: u32, by: Unmapped },
     /// A preceding work request should have registered the memory, which is not usable now.
     Element(LocalFault),
     /// A Read was posted, but no Reads were negotiated.
@@ -63,6 +95,16 @@ impl fmt::Display for LocalProblem {
             }
             Self::Element(fault) => {
                 return write!(f, "a work request could not use its memory when its turn came: {fault}");
+            }
+            Self::Unmapped { stag, by } => {
+                f.write_str("the memory ")?;
+                if *stag != 0 {
+                    write!(f, "under STag {stag:#010x} ")?;
+                }
+                return write!(
+                    f,
+                    "was accessed by {by}, but is not mapped any more, although it is registered"
+                );
             }
             Self::ReceiveGone => {
                 "the memory region of a posted receive was deregistered before a Send arrived for it"
@@ -95,6 +137,20 @@ impl LocalProblem {
                     .hint(
                         "deregister or invalidate memory only after the completion of the work requests that use it",
                     )
+            }
+            Self::Unmapped { by, .. } => {
+                let account = match by {
+                    Unmapped::Receive | Unmapped::Sink | Unmapped::Payload => {
+                        Account::new("local protection error", Who::Program, Layer::Verbs)
+                            .status(Status::LocalProtection)
+                    }
+                    Unmapped::Write | Unmapped::Read | Unmapped::Atomic => {
+                        Account::new("", Who::Program, Layer::Verbs)
+                    }
+                };
+                account.against(requirement).hint(
+                    "deregister memory before it is unmapped, freed or protected, and do not truncate a file that is registered",
+                )
             }
             Self::Element(_) => Account::new("local protection error", Who::Program, Layer::Verbs)
                 .status(Status::LocalProtection)

@@ -40,7 +40,7 @@ use crate::qp::state::QpState;
 pub(crate) use access::Refusal;
 pub(crate) use end::EndKind;
 pub(crate) use event::Happening;
-pub(crate) use local::{LocalProblem, LocalVerb};
+pub(crate) use local::{LocalProblem, LocalVerb, Unmapped};
 use parts::Account;
 pub(crate) use parts::Act;
 pub use parts::{CauseCode, Layer, Who};

@@ -303,9 +303,9 @@ impl Connection {
         };
         let mut at = offset as usize;
         for piece in ulpdu.pieces(payload_at, len as usize) {
-            let placed = wqe.data.place(at, piece).is_ok();
-            if mutate!(!placed, TooLongTruncated => false) {
-                self.receive_buffer_gone();
+            let placed = wqe.data.place(at, piece);
+            if mutate!(placed.is_err(), TooLongTruncated => false) {
+                self.receive_buffer_gone(placed.err());
                 return false;
             }
             at += piece.len();
@@ -336,8 +336,8 @@ impl Connection {
         if let Some(wqe) = self.sq.get(sequence) {
             let mut at = offset as usize;
             for piece in ulpdu.pieces(payload_at, len as usize) {
-                if wqe.data.list.place(at, piece).is_err() {
-                    self.read_sink_gone(sequence);
+                if let Err(fault) = wqe.data.list.place(at, piece) {
+                    self.read_sink_gone(sequence, fault);
                     return;
                 }
                 at += piece.len();
@@ -355,12 +355,9 @@ impl Connection {
             return;
         };
         let bytes = original.to_ne_bytes(); // 7306-5.1.1-i02
-        let placed = self
-            .sq
-            .get(sequence)
-            .is_none_or(|wqe| wqe.data.list.place(0, &bytes).is_ok());
-        if !placed {
-            return self.read_sink_gone(sequence);
+        let wqe = self.sq.get(sequence);
+        if let Some(Err(fault)) = wqe.map(|wqe| wqe.data.list.place(0, &bytes)) {
+            return self.read_sink_gone(sequence, fault);
         }
         self.answered_in_close(bytes.len() as u64, true);
         self.sq.request_answered();

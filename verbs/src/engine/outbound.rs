@@ -1,7 +1,7 @@
 //! Send side: turns work requests and the peer's requests into FPDUs of the batch.
 
 use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
-use uwarp_mpa::{Framer, Payload};
+use uwarp_mpa::Framer;
 use uwarp_rdmap::{
     AtomicJob, Job, MAX_HEADER, Opcode, OutMessage, OutSegment, ReadJob, ReadRequestHeader,
     SendKind,
@@ -11,9 +11,9 @@ use super::connection::{Connection, Current, OpenStream, QpContext, Stage};
 use super::staging_account::SHORT_ULPDU;
 use super::transmit::{BATCH_LIMIT, TxBatch};
 use super::work::{ImmediateData, Progress, SendData, SendWqe};
-use crate::cause::LocalProblem;
+use crate::cause::{LocalProblem, Unmapped};
 use crate::completion::Status;
-use crate::mem::{Need, PinnedRegions, Target};
+use crate::mem::{AtomicFailure, MemorySource, Need, PinnedRegions, Target};
 use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
@@ -212,7 +212,8 @@ impl Connection {
             // that the Response has the value from before this operation.
             self.tx.reclaim();
         }
-        match target.and_then(|target| target.atomic(job.op())) {
+        let done = target.map_err(AtomicFailure::from);
+        match done.and_then(|target| target.atomic(job.op())) {
             Ok(original) => {
                 stream.answered_last = true;
                 let original = mutate!(original, AtomicReturnsNewValue => job.op().apply(original));
@@ -221,8 +222,14 @@ impl Connection {
                 stream.current = Some(Current::Response { source: None });
                 true
             }
-            Err(fault) => {
+            Err(AtomicFailure::Fault(fault)) => {
                 self.atomic_gone(&job, fault);
+                false
+            }
+            Err(AtomicFailure::Unmapped) => {
+                // 5040-4.8-i01: only this host has failed, as for a Write.
+                let (stag, by) = (job.stag().0, Unmapped::Atomic);
+                self.fail_locally(None, None, LocalProblem::Unmapped { stag, by });
                 false
             }
         }
@@ -352,6 +359,7 @@ impl Connection {
             offset,
             len,
             in_place: in_place && len >= IN_PLACE,
+            unmapped: None,
         };
         let framed = match current {
             Some(Current::Response {
@@ -364,7 +372,8 @@ impl Connection {
             _ => frame.stage(&[][..]),
         };
         if !framed {
-            self.payload_gone();
+            let unmapped = frame.unmapped;
+            self.payload_gone(unmapped);
             return false;
         }
         self.tx.end_of_fpdu();
@@ -411,24 +420,32 @@ impl Connection {
     }
 
     /// Ends the connection, because memory of the current message was deregistered before it was
-    /// sent.
-    fn payload_gone(&mut self) {
+    /// sent. `unmapped`: the STag of memory that is registered, but not mapped.
+    #[cold]
+    fn payload_gone(&mut self, unmapped: Option<STag>) {
         let Stage::Open(stream) = &mut self.stage else {
             return;
         };
-        match stream.current.take() {
-            Some(Current::Response { .. }) => {
+        match (stream.current.take(), unmapped) {
+            (Some(Current::Response { .. }), Some(STag(stag))) => {
+                let by = Unmapped::Read;
+                self.fail_locally(None, None, LocalProblem::Unmapped { stag, by });
+            }
+            (Some(Current::Response { .. }), None) => {
                 // 5040-4.8-i03: the Terminate reports how much of the Read Response was sent.
                 if let Some((header, sent)) = stream.message.read_response_progress() {
                     self.source_gone(&header, sent, TaggedFault::InvalidSTag);
                 }
             }
-            _ => {
+            (_, unmapped) => {
                 let sequence = self.sq.next_to_send().map(|(sequence, _)| sequence);
+                let by = Unmapped::Payload;
                 self.fail_locally(
                     sequence.map(|sequence| (sequence, Status::LocalProtection)),
                     None,
-                    LocalProblem::PayloadGone,
+                    unmapped.map_or(LocalProblem::PayloadGone, |STag(stag)| {
+                        LocalProblem::Unmapped { stag, by }
+                    }),
                 );
             }
         }
@@ -475,6 +492,8 @@ struct Frame<'a> {
     len: usize,
     /// The payload is large enough and may be sent in place.
     in_place: bool,
+    /// Set if the payload could not be read, because it is not mapped: its STag.
+    unmapped: Option<STag>,
 }
 
 impl Frame<'_> {
@@ -529,32 +548,49 @@ impl Frame<'_> {
     }
 
     /// Copies the payload into staging, with the CRC over the copy. Returns false if that fails.
-    fn stage<P: Payload + ?Sized>(&mut self, payload: &P) -> bool {
+    fn stage<P: MemorySource + ?Sized>(&mut self, payload: &P) -> bool {
         let (offset, len) = (self.offset, self.len);
         let (framer, head) = (&mut *self.framer, self.head);
         let room = framer.fpdu_len(head.len() + len) + mutate!(0, PadTooLong => 1);
-        self.tx
-            .stage_over(room, |out| {
-                framer.frame_into(head, payload, offset, len, out)
-            })
-            .is_ok()
+        let before = framer.position();
+        let framed = self.tx.stage_over(room, |out| {
+            let framed = framer.frame_into(head, payload, offset, len, out);
+            self.unmapped = payload.unmapped();
+            match self.unmapped {
+                None => framed.map_err(drop),
+                Some(_) => Err(()),
+            }
+        });
+        if framed.is_err() {
+            framer.rewind(before);
+        }
+        framed.is_ok()
     }
 
     /// Frames the segment with its payload in place.
     ///
     /// `pin` adds the memory of the payload to the batch, pinned or lent. It returns false if the
     /// memory is gone.
-    fn gather<P: Payload + ?Sized>(
+    fn gather<P: MemorySource + ?Sized>(
         &mut self,
         source: &P,
         pin: impl FnOnce(&mut TxBatch) -> bool,
     ) -> bool {
         let (offset, len) = (self.offset, self.len);
         let (framer, head) = (&mut *self.framer, self.head);
-        let framed = self
-            .tx
-            .stage(|staged| framer.frame_in_place(head, source, offset, len, staged));
-        let Ok(trailer) = framed else {
+        let before = framer.position();
+        let framed = self.tx.stage(|staged| {
+            let start = staged.len();
+            let framed = framer.frame_in_place(head, source, offset, len, staged);
+            self.unmapped = source.unmapped();
+            if self.unmapped.is_some() {
+                staged.truncate(start);
+                framer.rewind(before);
+                return None;
+            }
+            framed.ok()
+        });
+        let Some(trailer) = framed else {
             return false;
         };
         // From here on the pins keep the memory registered, in place of the guard of `source`.

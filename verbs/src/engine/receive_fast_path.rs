@@ -50,12 +50,12 @@ impl Connection {
         stream.rdmap.send_received(segment);
         self.shortened_hold = None;
         self.recorder.received_headers(self.now, head, ulpdu.len());
-        let placed = (self.rq.taken()).is_some_and(|wqe| wqe.data.place(0, payload).is_ok());
-        if placed {
+        let placed = self.rq.taken().map(|wqe| wqe.data.place(0, payload));
+        if let Some(Ok(())) = placed {
             self.last_write = (0, false);
             self.complete_receive(segment.len, segment.solicited, None);
         } else {
-            self.receive_buffer_gone();
+            self.receive_buffer_gone(placed.and_then(Result::err));
         }
         true
     }

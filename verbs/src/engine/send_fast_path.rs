@@ -6,14 +6,14 @@
 //! the same: a test frames the same requests on both paths.
 
 use uwarp_ddp::{STag, TAGGED_HEADER, TaggedOffset, UNTAGGED_HEADER};
-use uwarp_mpa::{Framer, MAX_ULPDU, Payload};
+use uwarp_mpa::{Framer, MAX_ULPDU};
 use uwarp_rdmap::SendKind;
 
 use super::connection::{Connection, OpenStream, Stage};
 use super::outbound::IN_PLACE;
 use super::transmit::TxBatch;
 use super::work::SendWqe;
-use crate::mem::Sources;
+use crate::mem::{MemorySource, Sources};
 use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
 
@@ -101,7 +101,7 @@ impl Connection {
 
 /// Stages the FPDU of a request and returns the stream offset at which it ends.
 ///
-/// Returns `None`, with no effect, if its memory was revoked.
+/// Returns `None`, with no effect, if its memory was revoked or unmapped.
 #[inline]
 fn frame<const N: usize>(
     framer: &mut Framer,
@@ -122,7 +122,7 @@ fn frame<const N: usize>(
 
 /// Copies payload into staging, with the CRC over the copy.
 #[inline]
-fn stage<const N: usize, P: Payload + ?Sized>(
+fn stage<const N: usize, P: MemorySource + ?Sized>(
     framer: &mut Framer,
     tx: &mut TxBatch,
     head: &[u8; N],
@@ -131,6 +131,16 @@ fn stage<const N: usize, P: Payload + ?Sized>(
 ) -> Option<()> {
     // Length field, pad and CRC need less than 16 bytes.
     let room = N + len + 16;
-    tx.stage_over(room, |out| framer.frame_into(head, payload, 0, len, out))
-        .ok()
+    let before = framer.position();
+    let framed = tx.stage_over(room, |out| {
+        let framed = framer.frame_into(head, payload, 0, len, out);
+        if payload.unmapped().is_some() {
+            return Err(());
+        }
+        framed.map_err(drop)
+    });
+    if framed.is_err() {
+        framer.rewind(before);
+    }
+    framed.ok()
 }

@@ -12,9 +12,12 @@ use uwarp_rdmap::{
 use super::connection::{Connection, Stage};
 use super::wake_up::WakeUp;
 use super::work::Blamed;
-use crate::cause::{Act, Broken, Cause, EndKind, LocalProblem, Refusal, TerminateReport, Work};
+use crate::cause::{
+    Act, Broken, Cause, EndKind, LocalProblem, Refusal, TerminateReport, Unmapped, Work,
+};
 use crate::completion::{CqOverflow, Status};
 use crate::event::{AsyncEvent, EndReason};
+use crate::mem::{LocalFault, LocalFaultKind};
 use crate::mutants::mutate;
 use crate::qp::state::{QpEvent, QpState};
 use crate::qp::wr::SendOp;
@@ -119,21 +122,54 @@ impl Connection {
     /// Ends the connection because the receive of the current message has no usable memory.
     ///
     /// Its region was deregistered, or one of its elements was already unusable when it was posted.
-    pub(super) fn receive_buffer_gone(&mut self) {
+    /// `found`: the fault that placing a message has found.
+    #[cold]
+    pub(super) fn receive_buffer_gone(&mut self, found: Option<LocalFault>) {
         let fault = self.rq.taken().and_then(|wqe| wqe.fault.as_deref());
-        let problem = fault.map_or(LocalProblem::ReceiveGone, |fault| {
-            LocalProblem::Element(*fault)
-        });
+        let problem = match (fault, found.map(|fault| fault.kind)) {
+            (Some(fault), _) => LocalProblem::Element(*fault),
+            (None, Some(LocalFaultKind::Unmapped { lkey: stag })) => LocalProblem::Unmapped {
+                stag,
+                by: Unmapped::Receive,
+            },
+            (None, _) => LocalProblem::ReceiveGone,
+        };
         self.fail_locally(None, Some(Status::LocalProtection), problem);
     }
 
-    /// Ends the connection because the sink of an outstanding Read or atomic was deregistered.
-    pub(super) fn read_sink_gone(&mut self, sequence: u64) {
-        self.fail_locally(
-            Some((sequence, Status::LocalProtection)),
-            None,
-            LocalProblem::ReadSinkGone,
-        );
+    /// Ends the connection because the sink of an outstanding Read or atomic was deregistered or
+    /// unmapped.
+    #[cold]
+    pub(super) fn read_sink_gone(&mut self, sequence: u64, fault: LocalFault) {
+        let problem = match fault.kind {
+            LocalFaultKind::Unmapped { lkey: stag } => LocalProblem::Unmapped {
+                stag,
+                by: Unmapped::Sink,
+            },
+            _ => LocalProblem::ReadSinkGone,
+        };
+        self.fail_locally(Some((sequence, Status::LocalProtection)), None, problem);
+    }
+
+    /// Ends the connection because memory of the program that the LLP reads in place is not mapped.
+    ///
+    /// The FPDU that contains it has begun, and its bytes are lost. A Terminate would be taken for
+    /// payload, and other bytes in their place would be placed as data. So the stream is reset.
+    pub(crate) fn memory_in_place_gone(&mut self) {
+        if matches!(self.stage, Stage::Detached) {
+            return;
+        }
+        let owner = self.sq.unsent_payload(self.tx.taken_to());
+        let by = owner.map_or(Unmapped::Read, |_| Unmapped::Payload);
+        let cause = Cause::local(LocalProblem::Unmapped { stag: 0, by });
+        self.fin.abort = true;
+        self.end_in_loss(EndReason::LocalError { cause });
+        self.flush_sends(owner.map(|sequence| Blamed {
+            sequence,
+            status: Status::LocalProtection,
+            cause,
+        }));
+        self.detach(QpEvent::LlpLost);
     }
 
     /// Handles the peer's Terminate Message.

@@ -104,12 +104,19 @@ pub(crate) struct TxBatch {
     full: bool,
     /// Memory that is charged to the peer.
     account: StagingAccount,
+    /// Payload could not be copied, because its memory is not mapped. The batch must not be sent.
+    torn: bool,
 }
 
 impl TxBatch {
     /// Returns true if the LLP has taken everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.taken == self.framed
+    }
+
+    /// Returns true if a part of the batch is lost with its memory.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.torn
     }
 
     /// Returns the stream offset up to which the LLP has taken bytes.
@@ -380,7 +387,7 @@ impl TxBatch {
                     0
                 };
                 let start = self.filled;
-                run.copy_to(skip, run.len() - skip, &mut self.staged);
+                self.torn |= !run.copy_to(skip, run.len() - skip, &mut self.staged);
                 self.filled = self.staged.len();
                 *part = Part::Staged(start..self.filled);
             }
@@ -492,8 +499,8 @@ impl TxBatch {
                 Part::Staged(range) => {
                     rest.extend_from_slice(&self.staged[range.start + skip..][..len]);
                 }
-                Part::InPlace(run) => run.copy_to(skip, len, &mut rest),
-                Part::Lent(run) => run.copy_to(skip, len, &mut rest),
+                Part::InPlace(run) => self.torn |= !run.copy_to(skip, len, &mut rest),
+                Part::Lent(run) => self.torn |= !run.copy_to(skip, len, &mut rest),
             }
             want -= len;
             skip = 0;
@@ -541,8 +548,8 @@ mod tests {
                 Part::Staged(range) => {
                     out.extend_from_slice(&batch.staged[range.start + skip..range.end]);
                 }
-                Part::InPlace(run) => run.copy_to(skip, run.len() - skip, &mut out),
-                Part::Lent(run) => run.copy_to(skip, run.len() - skip, &mut out),
+                Part::InPlace(run) => assert!(run.copy_to(skip, run.len() - skip, &mut out)),
+                Part::Lent(run) => assert!(run.copy_to(skip, run.len() - skip, &mut out)),
             }
             skip = 0;
         }

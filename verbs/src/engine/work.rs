@@ -570,6 +570,21 @@ impl SendQueue {
         self.requests.clear();
     }
 
+    /// Returns the sequence number of the first Send or Write of which the LLP has not taken all
+    /// bytes. `taken`: stream offset up to which it has.
+    pub(crate) fn unsent_payload(&self, taken: u64) -> Option<u64> {
+        let unsent = |wqe: &SendWqe| match wqe.progress {
+            Progress::Sent { ends_at } => ends_at > taken,
+            Progress::Sending => true,
+            _ => false,
+        };
+        let found = (self.front..).zip(self.iter());
+        found
+            .into_iter()
+            .find(|(_, wqe)| unsent(wqe))
+            .map(|(sequence, _)| sequence)
+    }
+
     /// Returns true if a Read or atomic awaits its Response. A fenced request waits until none
     /// does.
     pub(crate) fn requests_pending(&self) -> bool {

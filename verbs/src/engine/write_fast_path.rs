@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use uwarp_ddp::{DdpError, TAGGED_HEADER, TaggedFault};
+use uwarp_ddp::{DdpError, Header, TAGGED_HEADER, TaggedFault};
 use uwarp_mpa::Ulpdu;
 use uwarp_rdmap::{HEAD_LEN, StreamError};
 
 use super::connection::{Connection, Stage};
-use crate::mem::{Landing, WriteTargetCache};
+use crate::cause::{LocalProblem, Unmapped};
+use crate::mem::{Landing, PlaceFault, WriteTargetCache};
 use crate::mutants::mutate;
 
 impl Connection {
@@ -112,8 +113,26 @@ impl Connection {
         };
         if let Err(fault) = mutate!(placed, BoundsOffByOne => Ok(())) {
             targets.leave();
-            self.write_target_gone(fault, ulpdu);
+            match fault {
+                PlaceFault::Tagged(fault) => self.write_target_gone(fault, ulpdu),
+                PlaceFault::Unmapped => self.write_target_unmapped(ulpdu),
+            }
         }
+    }
+
+    /// Ends the connection, because the program has unmapped the target of a Write.
+    ///
+    /// The STag and the bounds of the Write are valid, so no protection error of DDP or RDMAP is
+    /// true. The error is of this host alone: a local catastrophic error (5040-4.8-i01).
+    #[cold]
+    fn write_target_unmapped(&mut self, ulpdu: &Ulpdu<'_>) {
+        let mut scratch = [0; HEAD_LEN];
+        let stag = match Header::parse(ulpdu.head(&mut scratch)) {
+            Ok((Header::Tagged(header), _)) => header.stag.0,
+            _ => 0,
+        };
+        let by = Unmapped::Write;
+        self.fail_locally(None, None, LocalProblem::Unmapped { stag, by });
     }
 
     /// Ends the connection, because the region was deregistered between the check and the

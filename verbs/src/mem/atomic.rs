@@ -17,6 +17,27 @@ use crate::mutants::mutate;
 /// Length of the operand of an Atomic Operation, in bytes.
 pub(crate) const ATOMIC_LEN: u32 = 8;
 
+/// Reason why an Atomic Operation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AtomicFailure {
+    /// The operation is not permitted.
+    Fault(AtomicFault),
+    /// The program has unmapped the memory, without deregistering it.
+    Unmapped,
+}
+
+impl From<AtomicFault> for AtomicFailure {
+    fn from(fault: AtomicFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<TaggedFault> for AtomicFailure {
+    fn from(fault: TaggedFault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
 impl RegionTable {
     /// Checks whether the peer of `asker` may execute an Atomic Operation at `to`.
     ///
@@ -60,41 +81,42 @@ impl Target {
     /// * `AccessRights`: the check was not for an Atomic Operation.
     /// * `BaseOrBounds`: the target is not 8 bytes long.
     /// * `Misaligned`: the address is not a multiple of 8.
+    /// * `Unmapped`: the memory is gone.
     ///
     /// On error the memory is unchanged (7306-5.1.1-03, 7306-5.1.2-03).
-    pub(crate) fn atomic(&self, op: AtomicOp) -> Result<u64, AtomicFault> {
+    pub(crate) fn atomic(&self, op: AtomicOp) -> Result<u64, AtomicFailure> {
         if self.need() != Need::RemoteAtomic {
             return Err(TaggedFault::AccessRights.into());
         }
         self.check_aligned()?;
         let region = self.region().enter().ok_or(TaggedFault::InvalidSTag)?; // 5041-8.3.1-03
-        region
-            .atomic(self.offset(), op)
-            .ok_or(AtomicFault::Tagged(TaggedFault::AccessRights))
+        region.atomic(self.offset(), op)
     }
 }
 
 impl Use<'_> {
     /// Executes an operation on the word at `offset` and returns the previous value of the word.
-    /// Returns `None` and does nothing if the word is outside the region or misaligned, or if the
-    /// region does not grant the right.
-    fn atomic(&self, offset: usize, op: AtomicOp) -> Option<u64> {
+    /// Does nothing if the word is outside the region or misaligned, if the region does not grant
+    /// the right, or if the memory is gone.
+    fn atomic(&self, offset: usize, op: AtomicOp) -> Result<u64, AtomicFailure> {
         let region = self.region();
         let offset = mutate!(offset, MisalignedAtomicDone => offset & !7);
-        let word = region.pointer(offset, ATOMIC_LEN as usize)?;
+        let word = region.pointer(offset, ATOMIC_LEN as usize);
+        let word = word.ok_or(TaggedFault::AccessRights)?;
         let right = region.access().contains(Access::REMOTE_ATOMIC);
         let may = mutate!(right, AtomicRightIgnored => true) && region.is_placeable();
         if word.addr() % ATOMIC_LEN as usize != 0 || !may {
-            return None;
+            return Err(TaggedFault::AccessRights.into());
         }
         let word = word.cast::<u64>().cast_mut();
         // SAFETY: the word lies in the region, is aligned and was registered as writable. The
         // memory exists while a use is counted. No Rust reference to it exists (see `Use::place`).
-        Some(unsafe {
+        let original = unsafe {
             match op {
                 AtomicOp::FetchAdd { add, mask: 0 } => raw::fetch_add(word, add),
                 op => raw::fetch_update(word, |original| op.apply(original)),
             }
-        })
+        };
+        original.ok_or(AtomicFailure::Unmapped)
     }
 }

@@ -86,6 +86,16 @@ impl Backing {
         }
     }
 
+    /// Returns true if the memory can vanish while it is registered, by a mistake of this program
+    /// or of another one: the program's own memory, or a file.
+    pub(super) fn can_vanish(&self) -> bool {
+        match &self.owner {
+            Owner::Program => true,
+            Owner::Buffer(buffer) => buffer.is_mapped(),
+            Owner::Window(_) => false,
+        }
+    }
+
     /// Returns true if the memory may be registered for local write.
     pub(super) fn is_writable(&self) -> bool {
         self.writable

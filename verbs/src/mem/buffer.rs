@@ -128,9 +128,13 @@ impl Buffer {
         self.check(offset, out.len())?;
         // SAFETY: the range lies in memory that `self` owns. `out` is an exclusive reference, and
         // no reference ever points into the buffer, so they do not overlap.
-        unsafe { raw::load(self.base.as_ptr().add(offset), out) };
+        let read = unsafe { raw::load(self.base.as_ptr().add(offset), out) };
         fence(Ordering::Acquire);
-        Ok(())
+        read.then_some(()).ok_or(OutOfRange {
+            offset,
+            len: out.len(),
+            size: 0,
+        })
     }
 
     /// Copies bytes into the buffer. The last byte becomes visible last; on x86-64 the others
@@ -147,8 +151,11 @@ impl Buffer {
             return Err(OutOfRange { offset, len, size });
         }
         // SAFETY: as for `read_at`, and writable.
-        unsafe { raw::store(self.base.as_ptr().add(offset), bytes) };
-        Ok(())
+        let written = unsafe { raw::store(self.base.as_ptr().add(offset), bytes) };
+        let size = 0;
+        written
+            .then_some(())
+            .ok_or(OutOfRange { offset, len, size })
     }
 
     /// Converts the buffer into a vector. A buffer made from a vector returns the same allocation.
@@ -164,10 +171,16 @@ impl Buffer {
             Origin::Pages(_) | Origin::Mapped(_) | Origin::Nothing => {
                 let mut bytes = vec![0; self.len];
                 // SAFETY: as for `read_at`.
-                unsafe { raw::load(self.base.as_ptr(), &mut bytes) };
+                // Bytes after the end of a truncated file stay zero.
+                let _ = unsafe { raw::load(self.base.as_ptr(), &mut bytes) };
                 bytes
             }
         }
+    }
+
+    /// Returns true if the buffer is a mapped file, or shared memory.
+    pub(super) fn is_mapped(&self) -> bool {
+        matches!(self.origin, Origin::Mapped(_))
     }
 
     pub(super) fn base(&self) -> NonNull<u8> {

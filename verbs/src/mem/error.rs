@@ -1,7 +1,33 @@
 //! Errors of registered memory. The local program causes and fixes all of them.
 
+use uwarp_ddp::TaggedFault;
+
 use super::Access;
 use crate::fork_guard::Inherited;
+
+/// Reason why an access to a region failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AccessFailure {
+    /// The range is outside the region, or the region lacks the right.
+    NotAllowed,
+    /// The program has unmapped the memory or truncated its file, without deregistering it.
+    Unmapped,
+}
+
+/// Reason why a segment of a Write could not be placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PlaceFault {
+    /// The access is not permitted (any more).
+    Tagged(TaggedFault),
+    /// The program has unmapped the memory, without deregistering it.
+    Unmapped,
+}
+
+impl From<TaggedFault> for PlaceFault {
+    fn from(fault: TaggedFault) -> Self {
+        Self::Tagged(fault)
+    }
+}
 
 /// A range that is not inside the memory (no verbs equivalent: the verbs copy nothing).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -218,6 +244,13 @@ pub enum LocalFaultKind {
         addr: u64,
         /// Length of the element in bytes.
         len: u32,
+    },
+    /// The memory is registered, but the program has unmapped or protected it, or has truncated the
+    /// file that it maps.
+    #[error("the memory of lkey {lkey:#010x} is not mapped any more, although it is registered")]
+    Unmapped {
+        /// Lkey of the element.
+        lkey: u32,
     },
     /// The elements together exceed the longest message (2^32 - 1 bytes).
     #[error("the elements up to this one hold more than 4294967295 bytes")]

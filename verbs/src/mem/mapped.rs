@@ -85,10 +85,11 @@ impl Buffer {
     /// `offset` must be a multiple of the page size. A file that is open only for reading gives a
     /// buffer that cannot be registered for local write. The file may be closed after this call.
     ///
-    /// **The file must not become shorter** while the buffer lives. SIGBUS kills a process that
-    /// accesses a mapped byte after the end of the file, also when this library makes the access.
-    /// Map only files that no other program truncates, or memory whose size is sealed, as that of
-    /// [`Buffer::shared`] is.
+    /// **The file must not become shorter** while the buffer lives. An access of a peer to a byte
+    /// after the end of the file then ends the connection (SECURITY.md lists exceptions), and
+    /// [`Buffer::read_at`] fails. On processors other than x86-64 and aarch64 it kills the process
+    /// by SIGBUS. Map only files that no other program truncates, or memory whose size is sealed,
+    /// as that of [`Buffer::shared`] is.
     ///
     /// # Errors
     /// See [`MapError`].

@@ -30,6 +30,7 @@ mod backing;
 mod buffer;
 mod error;
 mod facts;
+mod fault;
 mod inline;
 mod loan;
 mod mapped;
@@ -54,8 +55,9 @@ pub use error::{
 pub use sge::Sge;
 pub use slot::{FastRegister, WindowBind, WindowKind};
 
-pub(crate) use atomic::ATOMIC_LEN;
+pub(crate) use atomic::{ATOMIC_LEN, AtomicFailure};
 pub(crate) use backing::{Backing, RegionSpec};
+pub(crate) use error::PlaceFault;
 pub(crate) use facts::{Named, StagFacts};
 pub(crate) use inline::InlineData;
 pub(crate) use loan::{InFlight, Piece, Pieces};
@@ -65,7 +67,7 @@ pub(crate) use run::{LentRun, PinnedRun};
 pub(crate) use sge::SgList;
 pub(crate) use slot::{Purpose, SlotFault};
 pub(crate) use table::{Asker, Need, RegionTable};
-pub(crate) use target::Target;
+pub(crate) use target::{MemorySource, Target};
 pub(crate) use wiped::wiped_on_fork;
 pub(crate) use write_target_cache::{Landing, WriteTargetCache};
 

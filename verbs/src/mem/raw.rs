@@ -22,6 +22,32 @@
 //! makes it visible before the accesses that precede it in program order, whatever their size and
 //! instruction.
 
+//! **Memory that is gone.** The program may have unmapped the memory, or truncated the file that it
+//! maps. The instruction then faults. Each access of the assembly has an entry in the table of
+//! [`fault`](super::fault), whose signal handler continues at the label of the entry. The access
+//! then returns false (or `None`), after it has done a part of its work or nothing. This adds no
+//! instruction to an access that does not fault. Miri and other processors have no such table.
+
+/// Assembly that adds an entry to the fault table: a fault of an instruction from the label `$from`
+/// up to the label `$to` continues at the operand `fault`, which is a `label`.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+macro_rules! guarded {
+    ($from:literal, $to:literal) => {
+        concat!(
+            ".pushsection uwarp_faults, \"aR\"\n",
+            ".balign 4\n",
+            ".long ",
+            $from,
+            "b - .\n",
+            ".long ",
+            $to,
+            "b - .\n",
+            ".long {fault} - .\n",
+            ".popsection"
+        )
+    };
+}
+
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod bulk;
 mod checksum;
@@ -30,13 +56,15 @@ mod fold;
 
 pub(super) use checksum::{checksum, load_with_crc};
 
-/// Copies `source` to `to`, the last byte last and with release ordering.
+/// Copies `source` to `to`, the last byte last and with release ordering. Returns false if the
+/// memory is gone; a part may then be written.
 ///
 /// # Safety
 /// `to..to + source.len()` is mapped, writable memory that no live Rust reference points to, so the
 /// compiler cannot assume it to be exclusive or constant. `source` does not overlap it.
 #[inline]
-pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
+#[must_use]
+pub(super) unsafe fn store(to: *mut u8, source: &[u8]) -> bool {
     let mut at = to;
     let mut from = source;
     // SAFETY: every step writes the first remaining bytes of `source` to their place and advances
@@ -47,7 +75,10 @@ pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
         macro_rules! step {
             ($word:ty, $store:ident) => {
                 if let Some((head, rest)) = from.split_first_chunk::<{ size_of::<$word>() }>() {
-                    word::$store(at.cast(), <$word>::from_ne_bytes(*head), rest.is_empty());
+                    let value = <$word>::from_ne_bytes(*head);
+                    if !word::$store(at.cast(), value, rest.is_empty()) {
+                        return false;
+                    }
                     at = at.add(head.len());
                     from = rest;
                 }
@@ -72,7 +103,9 @@ pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
                 }
                 // At least one byte is left for the tail.
                 let blocks = (from.len() - 1) / bulk::BLOCK;
-                bulk::store(at, from.as_ptr(), blocks);
+                if !bulk::store(at, from.as_ptr(), blocks) {
+                    return false;
+                }
                 at = at.add(blocks * bulk::BLOCK);
                 from = from.get(blocks * bulk::BLOCK..).unwrap_or_default();
             }
@@ -88,15 +121,18 @@ pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
         step!(u8, store_u8);
         let _ = (at, from);
     }
+    true
 }
 
-/// Copies `from..from + out.len()` to `out`.
+/// Copies `from..from + out.len()` to `out`. Returns false if the memory is gone; `out` may then
+/// have a part of it.
 ///
 /// # Safety
 /// `from..from + out.len()` is mapped, readable memory without a live exclusive Rust reference to
 /// it. `out` does not overlap it.
 #[inline]
-pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) {
+#[must_use]
+pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) -> bool {
     let mut at = from;
     let mut to = out;
     // SAFETY: as in `store`: each step reads bytes that the caller guarantees, and the address is a
@@ -106,7 +142,9 @@ pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) {
             ($word:ty, $load:ident) => {
                 if to.len() >= size_of::<$word>() {
                     let (head, rest) = core::mem::take(&mut to).split_at_mut(size_of::<$word>());
-                    head.copy_from_slice(&word::$load(at.cast()).to_ne_bytes());
+                    if !word::$load(at.cast(), head.as_mut_ptr().cast()) {
+                        return false;
+                    }
                     at = at.add(head.len());
                     to = rest;
                 }
@@ -124,7 +162,9 @@ pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) {
         #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
         if to.len() >= 2 * bulk::BLOCK {
             let blocks = to.len() / bulk::BLOCK;
-            bulk::load(at, to.as_mut_ptr(), blocks);
+            if !bulk::load(at, to.as_mut_ptr(), blocks) {
+                return false;
+            }
             at = at.add(blocks * bulk::BLOCK);
             to = core::mem::take(&mut to)
                 .get_mut(blocks * bulk::BLOCK..)
@@ -138,34 +178,38 @@ pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) {
         step!(u8, load_u8);
         let _ = (at, to);
     }
+    true
 }
 
-/// Adds to a word atomically and returns its previous value.
+/// Adds to a word atomically and returns its previous value. `None` if the memory is gone.
 ///
 /// # Safety
-/// `word` is a multiple of 8 and points to mapped, writable memory. No live Rust reference points
-/// to it, so the compiler cannot assume it to be exclusive or constant.
+/// `word` is a multiple of 8 and points to memory that was registered as writable. No live Rust
+/// reference points to it, so the compiler cannot assume it to be exclusive or constant.
 #[inline]
-pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
+pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Option<u64> {
     // SAFETY: guaranteed by the caller.
     unsafe { word::fetch_add(word, add) }
 }
 
 /// Replaces a word atomically by the result of `update` and returns its previous value. Calls
-/// `update` again if the word changed meanwhile.
+/// `update` again if the word changed meanwhile. `None` if the memory is gone.
 ///
 /// # Safety
 /// The same as for [`fetch_add`].
 #[inline]
-pub(super) unsafe fn fetch_update(word: *mut u64, update: impl Fn(u64) -> u64) -> u64 {
-    // SAFETY: guaranteed by the caller.
-    let mut seen = unsafe { word::load_u64(word) };
+pub(super) unsafe fn fetch_update(word: *mut u64, update: impl Fn(u64) -> u64) -> Option<u64> {
+    let mut seen = 0;
+    // SAFETY: guaranteed by the caller; `seen` is a local variable.
+    if !unsafe { word::load_u64(word, &raw mut seen) } {
+        return None;
+    }
     loop {
         // Stores even an unchanged value, to order this operation with all others on the word.
         // SAFETY: guaranteed by the caller.
-        let before = unsafe { word::compare_exchange(word, seen, update(seen)) };
+        let before = unsafe { word::compare_exchange(word, seen, update(seen)) }?;
         if before == seen {
-            return before;
+            return Some(before);
         }
         seen = before;
     }
@@ -177,31 +221,36 @@ mod word {
 
     // Without `nomem` the compiler moves no memory access across the assembly. x86-64 keeps loads
     // in order and stores in order, so every store here is a release and every load an acquire.
+    // The result of a load goes through memory, because assembly with a label has no outputs.
     macro_rules! access {
         ($word:ty, $class:ident, $modifier:literal, $load:ident, $store:ident) => {
             /// # Safety
-            /// `to` is mapped and writable, and no live Rust reference points to it.
+            /// `to` was registered as writable, and no live Rust reference points to it.
             #[inline(always)]
-            pub(super) unsafe fn $store(to: *mut $word, value: $word, _is_last: bool) {
+            pub(super) unsafe fn $store(to: *mut $word, value: $word, _is_last: bool) -> bool {
                 // SAFETY: guaranteed by the caller; the instruction writes the word and changes no
-                // flag.
+                // flag. A fault changes nothing.
                 unsafe {
-                    asm!(concat!("mov [{to}], {value", $modifier, "}"), to = in(reg) to,
-                         value = in($class) value, options(nostack, preserves_flags));
+                    asm!("2:", concat!("mov [{to}], {value", $modifier, "}"), "3:",
+                         guarded!("2", "3"), to = in(reg) to, value = in($class) value,
+                         fault = label { return false }, options(nostack, preserves_flags));
                 }
+                true
             }
             /// # Safety
-            /// `from` is mapped and readable, and no live exclusive Rust reference points to it.
+            /// `from` was registered, and no live exclusive Rust reference points to it. `to` is
+            /// writable, and of any alignment.
             #[inline(always)]
-            pub(super) unsafe fn $load(from: *const $word) -> $word {
-                let value: $word;
-                // SAFETY: guaranteed by the caller; the instruction reads the word, writes none and
-                // changes no flag.
+            pub(super) unsafe fn $load(from: *const $word, to: *mut $word) -> bool {
+                // SAFETY: guaranteed by the caller; the instructions read the word, write it to
+                // `to` and change no flag. A fault changes nothing.
                 unsafe {
-                    asm!(concat!("mov {value", $modifier, "}, [{from}]"), from = in(reg) from,
-                         value = out($class) value, options(nostack, preserves_flags, readonly));
+                    asm!("2:", concat!("mov {value", $modifier, "}, [{from}]"), "3:",
+                         concat!("mov [{to}], {value", $modifier, "}"), guarded!("2", "3"),
+                         from = in(reg) from, to = in(reg) to, value = out($class) _,
+                         fault = label { return false }, options(nostack, preserves_flags));
                 }
-                value
+                true
             }
         };
     }
@@ -213,14 +262,16 @@ mod word {
     /// # Safety
     /// The same as for [`super::fetch_add`].
     #[inline(always)]
-    pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
-        let mut value = add;
+    pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Option<u64> {
+        let mut before = 0_u64;
         // SAFETY: guaranteed by the caller; the locked instruction orders every access before and
         // after it.
         unsafe {
-            asm!("lock xadd [{word}], {value}", word = in(reg) word, value = inout(reg) value, options(nostack));
+            asm!("2:", "lock xadd [{word}], {value}", "3:", "mov [{before}], {value}",
+                 guarded!("2", "3"), word = in(reg) word, before = in(reg) &raw mut before,
+                 value = inout(reg) add => _, fault = label { return None }, options(nostack));
         }
-        value
+        Some(before)
     }
 
     /// Stores `new` if the word equals `expected`. Returns the previous value in both cases.
@@ -228,18 +279,111 @@ mod word {
     /// # Safety
     /// The same as for [`super::fetch_add`].
     #[inline(always)]
-    pub(super) unsafe fn compare_exchange(word: *mut u64, expected: u64, new: u64) -> u64 {
-        let before;
+    pub(super) unsafe fn compare_exchange(word: *mut u64, expected: u64, new: u64) -> Option<u64> {
+        let mut before = 0_u64;
         // SAFETY: as for `fetch_add`.
         unsafe {
-            asm!("lock cmpxchg [{word}], {new}", word = in(reg) word, new = in(reg) new,
-                 inout("rax") expected => before, options(nostack));
+            asm!("2:", "lock cmpxchg [{word}], {new}", "3:", "mov [{before}], rax",
+                 guarded!("2", "3"), word = in(reg) word, new = in(reg) new,
+                 before = in(reg) &raw mut before, inout("rax") expected => _,
+                 fault = label { return None }, options(nostack));
         }
-        before
+        Some(before)
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+mod word {
+    use core::arch::asm;
+
+    // As on x86-64. The last store of a run is a store-release.
+    macro_rules! access {
+        ($word:ty, $suffix:literal, $modifier:literal, $load:ident, $store:ident) => {
+            /// If `is_last`, the store is a release: it makes all earlier stores of the run
+            /// visible.
+            ///
+            /// # Safety
+            /// `to` is aligned and was registered as writable, and no live Rust reference points to
+            /// it.
+            #[inline(always)]
+            pub(super) unsafe fn $store(to: *mut $word, value: $word, is_last: bool) -> bool {
+                // SAFETY: guaranteed by the caller; the instruction writes the word and changes no
+                // flag. A fault changes nothing.
+                unsafe {
+                    if is_last {
+                        asm!("2:", concat!("stlr", $suffix, " {value", $modifier, "}, [{to}]"),
+                             "3:", guarded!("2", "3"), to = in(reg) to, value = in(reg) value,
+                             fault = label { return false }, options(nostack, preserves_flags));
+                    } else {
+                        asm!("2:", concat!("str", $suffix, " {value", $modifier, "}, [{to}]"),
+                             "3:", guarded!("2", "3"), to = in(reg) to, value = in(reg) value,
+                             fault = label { return false }, options(nostack, preserves_flags));
+                    }
+                }
+                true
+            }
+            /// # Safety
+            /// `from` is aligned and was registered, and no live exclusive Rust reference points to
+            /// it. `to` is writable, and of any alignment.
+            #[inline(always)]
+            pub(super) unsafe fn $load(from: *const $word, to: *mut $word) -> bool {
+                // SAFETY: guaranteed by the caller; the instructions read the word, write it to
+                // `to` and change no flag. A fault changes nothing.
+                unsafe {
+                    asm!("2:", concat!("ldr", $suffix, " {value", $modifier, "}, [{from}]"), "3:",
+                         concat!("str", $suffix, " {value", $modifier, "}, [{to}]"),
+                         guarded!("2", "3"), from = in(reg) from, to = in(reg) to,
+                         value = out(reg) _, fault = label { return false },
+                         options(nostack, preserves_flags));
+                }
+                true
+            }
+        };
+    }
+    access!(u8, "b", ":w", load_u8, store_u8);
+    access!(u16, "h", ":w", load_u16, store_u16);
+    access!(u32, "", ":w", load_u32, store_u32);
+    access!(u64, "", ":x", load_u64, store_u64);
+
+    /// # Safety
+    /// The same as for [`super::fetch_add`].
+    #[inline(always)]
+    pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Option<u64> {
+        let mut before = 0_u64;
+        // SAFETY: guaranteed by the caller; load-acquire and store-release order the operation with
+        // all others on the word. A fault changes nothing.
+        unsafe {
+            asm!("2:", "ldaxr {old}, [{word}]", "add {new}, {old}, {add}",
+                 "stlxr {status:w}, {new}, [{word}]", "cbnz {status:w}, 2b", "3:",
+                 "str {old}, [{before}]", guarded!("2", "3"), word = in(reg) word,
+                 add = in(reg) add, before = in(reg) &raw mut before, old = out(reg) _,
+                 new = out(reg) _, status = out(reg) _, fault = label { return None },
+                 options(nostack, preserves_flags));
+        }
+        Some(before)
+    }
+
+    /// Stores `new` if the word equals `expected`. Returns the previous value in both cases.
+    ///
+    /// # Safety
+    /// The same as for [`super::fetch_add`].
+    #[inline(always)]
+    pub(super) unsafe fn compare_exchange(word: *mut u64, expected: u64, new: u64) -> Option<u64> {
+        let mut before = 0_u64;
+        // SAFETY: as for `fetch_add`.
+        unsafe {
+            asm!("2:", "ldaxr {old}, [{word}]", "cmp {old}, {expected}", "b.ne 4f",
+                 "stlxr {status:w}, {new}, [{word}]", "cbnz {status:w}, 2b", "3:", "b 5f",
+                 "4:", "clrex", "5:", "str {old}, [{before}]", guarded!("2", "3"),
+                 word = in(reg) word, expected = in(reg) expected, new = in(reg) new,
+                 before = in(reg) &raw mut before, old = out(reg) _, status = out(reg) _,
+                 fault = label { return None }, options(nostack));
+        }
+        Some(before)
+    }
+}
+
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod word {
     use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -251,7 +395,7 @@ mod word {
             /// # Safety
             /// `to` is aligned, mapped and writable, and no live Rust reference points to it.
             #[inline(always)]
-            pub(super) unsafe fn $store(to: *mut $word, value: $word, is_last: bool) {
+            pub(super) unsafe fn $store(to: *mut $word, value: $word, is_last: bool) -> bool {
                 let ordering = if is_last {
                     Ordering::Release
                 } else {
@@ -259,15 +403,20 @@ mod word {
                 };
                 // SAFETY: guaranteed by the caller.
                 unsafe { <$atomic>::from_ptr(to) }.store(value, ordering);
+                true
             }
             /// # Safety
             /// `from` is aligned, mapped and readable, and no live exclusive Rust reference points
-            /// to it.
+            /// to it. `to` is writable, and of any alignment.
             #[inline(always)]
-            pub(super) unsafe fn $load(from: *const $word) -> $word {
+            pub(super) unsafe fn $load(from: *const $word, to: *mut $word) -> bool {
                 // SAFETY: guaranteed by the caller; a load never writes, so the cast from `const`
                 // has no effect.
-                unsafe { <$atomic>::from_ptr(from.cast_mut()) }.load(Ordering::Relaxed)
+                unsafe {
+                    let value = <$atomic>::from_ptr(from.cast_mut()).load(Ordering::Relaxed);
+                    to.write_unaligned(value);
+                }
+                true
             }
         };
     }
@@ -279,9 +428,9 @@ mod word {
     /// # Safety
     /// The same as for [`super::fetch_add`].
     #[inline(always)]
-    pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
+    pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Option<u64> {
         // SAFETY: guaranteed by the caller.
-        unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Ordering::SeqCst)
+        Some(unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Ordering::SeqCst))
     }
 
     /// Stores `new` if the word equals `expected`; returns the previous value.
@@ -289,7 +438,7 @@ mod word {
     /// # Safety
     /// The same as for [`super::fetch_add`].
     #[inline(always)]
-    pub(super) unsafe fn compare_exchange(word: *mut u64, expected: u64, new: u64) -> u64 {
+    pub(super) unsafe fn compare_exchange(word: *mut u64, expected: u64, new: u64) -> Option<u64> {
         // SAFETY: guaranteed by the caller.
         let exchanged = unsafe { AtomicU64::from_ptr(word) }.compare_exchange(
             expected,
@@ -298,7 +447,7 @@ mod word {
             Ordering::SeqCst,
         );
         match exchanged {
-            Ok(before) | Err(before) => before,
+            Ok(before) | Err(before) => Some(before),
         }
     }
 }

@@ -12,7 +12,7 @@ use uwarp_ddp::STag;
 use uwarp_mpa::Crc32c;
 
 use super::backing::{Backing, Owner, RegionSpec};
-use super::error::{DeregisterError, OutOfRange};
+use super::error::{AccessFailure, DeregisterError, OutOfRange};
 use super::{Access, Buffer, raw};
 
 /// Flag: the region is deregistered, and nothing may access the memory.
@@ -307,9 +307,13 @@ impl Region {
         let _use = self.enter_local(offset, out.len())?;
         // SAFETY: the range was checked. The memory exists: it is owned, or in use and not
         // deregistered.
-        unsafe { raw::load(self.base.as_ptr().add(offset), out) };
+        let read = unsafe { raw::load(self.base.as_ptr().add(offset), out) };
         fence(Ordering::Acquire);
-        Ok(())
+        read.then_some(()).ok_or(OutOfRange {
+            offset,
+            len: out.len(),
+            size: 0,
+        })
     }
 
     /// Copies bytes in for the program that owns the memory.
@@ -328,8 +332,12 @@ impl Region {
         }
         // SAFETY: as for `read_at`, and writable: an owned buffer, or memory registered for local
         // write.
-        unsafe { raw::store(self.base.as_ptr().add(offset), bytes) };
-        Ok(())
+        let written = unsafe { raw::store(self.base.as_ptr().add(offset), bytes) };
+        written.then_some(()).ok_or(OutOfRange {
+            offset,
+            len: bytes.len(),
+            size: 0,
+        })
     }
 
     fn enter_local(&self, offset: usize, len: usize) -> Result<Option<Use<'_>>, OutOfRange> {
@@ -415,52 +423,60 @@ pub(super) struct Use<'a> {
 }
 
 impl Use<'_> {
-    /// Copies the bytes to `offset`, in address order, the last byte last. Returns false and copies
-    /// nothing if the range is outside the region, or if the region (for a window: the region that
-    /// it is bound to) is not registered for local write.
+    /// Copies the bytes to `offset`, in address order, the last byte last. Copies nothing if
+    /// the range is outside the region, or if the region (for a window: the region that it is bound
+    /// to) is not registered for local write. Copies a part if the memory is gone.
     #[inline]
-    pub(super) fn place(&self, offset: usize, bytes: &[u8]) -> bool {
+    pub(super) fn place(&self, offset: usize, bytes: &[u8]) -> Result<(), AccessFailure> {
         let region = self.region;
         let inside = offset
             .checked_add(bytes.len())
             .is_some_and(|end| end <= region.len);
         if !inside || !region.placeable {
-            return false;
+            return Err(AccessFailure::NotAllowed);
         }
         // SAFETY: the range lies in the region, which was registered as writable and whose memory
         // exists while a use is counted. No Rust reference to it exists: `Buffer` never hands one
         // out, and `Backing::in_place` requires it for the program's own memory. So the source
         // cannot overlap it either.
-        unsafe { raw::store(region.base.as_ptr().add(offset), bytes) };
-        true
+        let stored = unsafe { raw::store(region.base.as_ptr().add(offset), bytes) };
+        stored.then_some(()).ok_or(AccessFailure::Unmapped)
     }
 
-    /// Fills `out` with the bytes from `offset` on and adds them to `crc`, if given. Returns false
-    /// and does nothing if the range is outside the region.
+    /// Fills `out` with the bytes from `offset` on and adds them to `crc`, if given. Does
+    /// nothing if the range is outside the region.
     #[inline]
-    pub(super) fn copy_out(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) -> bool {
-        let Some(from) = self.region.pointer(offset, out.len()) else {
-            return false;
-        };
+    pub(super) fn copy_out(
+        &self,
+        offset: usize,
+        out: &mut [u8],
+        crc: Option<&mut Crc32c>,
+    ) -> Result<(), AccessFailure> {
+        let from = self.region.pointer(offset, out.len());
+        let from = from.ok_or(AccessFailure::NotAllowed)?;
         // SAFETY: as for `place`; every region is readable.
-        unsafe {
+        let copied = unsafe {
             match crc {
                 Some(crc) => raw::load_with_crc(from, out, crc),
                 None => raw::load(from, out),
             }
-        }
-        true
+        };
+        copied.then_some(()).ok_or(AccessFailure::Unmapped)
     }
 
-    /// Adds `len` bytes from `offset` on to the CRC. Returns false and does nothing if the range is
-    /// outside the region.
-    pub(super) fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) -> bool {
-        let Some(from) = self.region.pointer(offset, len) else {
-            return false;
-        };
+    /// Adds `len` bytes from `offset` on to the CRC. Does nothing if the range is outside the
+    /// region.
+    pub(super) fn checksum(
+        &self,
+        offset: usize,
+        len: usize,
+        crc: &mut Crc32c,
+    ) -> Result<(), AccessFailure> {
+        let from = self.region.pointer(offset, len);
+        let from = from.ok_or(AccessFailure::NotAllowed)?;
         // SAFETY: as for `place`; every region is readable.
-        unsafe { raw::checksum(from, len, crc) };
-        true
+        let read = unsafe { raw::checksum(from, len, crc) };
+        read.then_some(()).ok_or(AccessFailure::Unmapped)
     }
 
     pub(super) fn region(&self) -> &Region {

@@ -33,9 +33,11 @@ impl Run {
         }
     }
 
-    /// Appends a copy of at most `len` bytes from `skip` on to `out`.
-    pub(crate) fn copy_to(&self, skip: usize, len: usize, out: &mut Vec<u8>) {
-        self.piece(skip).append_to(len, out);
+    /// Appends a copy of at most `len` bytes from `skip` on to `out`. Returns false if the memory
+    /// is not mapped; zeros are then appended.
+    #[must_use]
+    pub(crate) fn copy_to(&self, skip: usize, len: usize, out: &mut Vec<u8>) -> bool {
+        self.piece(skip).append_to(len, out)
     }
 }
 

@@ -1,14 +1,16 @@
 //! Scatter/gather lists of work requests.
 
+use core::cell::Cell;
 use std::sync::Arc;
 
+use uwarp_ddp::STag;
 use uwarp_mpa::{Crc32c, Payload};
 
-use super::error::{LocalFault, LocalFaultKind};
+use super::error::{AccessFailure, LocalFault, LocalFaultKind};
 use super::region::Region;
 use super::run::PinnedRun;
 use super::table::{RegionTable, check_sge};
-use super::target::copied;
+use super::target::{MemorySource, Unmapped, copied};
 
 /// A scatter/gather element (`ibv_sge`): a run of registered memory.
 ///
@@ -164,10 +166,17 @@ impl SgList {
         let Some(region) = entry.region.enter() else {
             return Err(entry.fault(LocalFaultKind::InvalidKey { lkey }));
         };
-        if self.writable && region.place(entry.offset + at, bytes) {
-            return Ok(());
-        }
-        Err(entry.fault(LocalFaultKind::NotWritable { lkey }))
+        let placed = if self.writable {
+            region.place(entry.offset + at, bytes)
+        } else {
+            Err(AccessFailure::NotAllowed)
+        };
+        placed.map_err(|failure| {
+            entry.fault(match failure {
+                AccessFailure::NotAllowed => LocalFaultKind::NotWritable { lkey },
+                AccessFailure::Unmapped => LocalFaultKind::Unmapped { lkey },
+            })
+        })
     }
 
     /// Returns a range of the message as a payload, for framing. Deregistration waits until the
@@ -182,6 +191,7 @@ impl SgList {
             offset,
             len,
             entered: offset,
+            unmapped: Cell::new(None),
         };
         for part in self.parts(offset, len) {
             let lkey = part.entry.region.stag().0;
@@ -301,6 +311,7 @@ pub(crate) struct SgSource<'a> {
     len: usize,
     /// Offset in the message up to which the regions were entered.
     entered: usize,
+    unmapped: Cell<Option<STag>>,
 }
 
 impl SgSource<'_> {
@@ -310,47 +321,75 @@ impl SgSource<'_> {
         offset >= self.offset && end.is_some_and(|end| end <= self.offset + self.len)
     }
 
-    fn copy_out(&self, offset: usize, out: &mut [u8], mut crc: Option<&mut Crc32c>) -> bool {
+    fn copy_out(
+        &self,
+        offset: usize,
+        out: &mut [u8],
+        mut crc: Option<&mut Crc32c>,
+    ) -> Result<(), AccessFailure> {
         if !self.has(offset, out.len()) {
-            return false;
+            return Err(AccessFailure::NotAllowed);
         }
         let mut rest = out;
-        let mut good = true;
         for part in self.list.parts(offset, rest.len()) {
             let Some((now, later)) = core::mem::take(&mut rest).split_at_mut_checked(part.len)
             else {
-                return false;
+                return Err(AccessFailure::NotAllowed);
             };
             let region = part.entry.region.resume();
-            good &= region.copy_out(part.entry.offset + part.at, now, crc.as_deref_mut());
+            let done = region.copy_out(part.entry.offset + part.at, now, crc.as_deref_mut());
             region.keep();
+            self.check(part.entry, done)?;
             rest = later;
         }
-        good && rest.is_empty()
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(AccessFailure::NotAllowed)
+        }
     }
 
     fn take_in(&self, offset: usize, len: usize, crc: &mut Crc32c) -> bool {
         if !self.has(offset, len) {
             return false;
         }
-        let mut good = true;
         for part in self.list.parts(offset, len) {
             let region = part.entry.region.resume();
-            good &= region.checksum(part.entry.offset + part.at, part.len, crc);
+            let done = region.checksum(part.entry.offset + part.at, part.len, crc);
             region.keep();
+            if self.check(part.entry, done).is_err() {
+                break;
+            }
         }
-        good
+        true
+    }
+
+    /// Records an element whose memory is gone.
+    #[inline]
+    fn check(&self, entry: &Entry, done: Result<(), AccessFailure>) -> Result<(), AccessFailure> {
+        if done == Err(AccessFailure::Unmapped) {
+            self.unmapped.set(Some(entry.region.stag()));
+        }
+        done
     }
 }
 
 impl Payload for SgSource<'_> {
     fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) {
-        copied(out, crc, |out, crc| self.copy_out(offset, out, crc));
+        // `check` has recorded where.
+        let _: Result<(), Unmapped> = copied(out, crc, |out, crc| self.copy_out(offset, out, crc));
     }
 
     fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) {
         let done = self.take_in(offset, len, crc);
         debug_assert!(done, "{len} bytes at {offset} are not in the source");
+    }
+}
+
+impl MemorySource for SgSource<'_> {
+    #[inline]
+    fn unmapped(&self) -> Option<STag> {
+        self.unmapped.get()
     }
 }
 

@@ -14,7 +14,7 @@ use super::region::Region;
 use super::slot::Slot;
 use super::stags::{INDEX_BITS, STagSource};
 use super::target::Target;
-use super::{Access, LocalFaultKind, Sge};
+use super::{Access, LocalFaultKind, Sge, fault};
 use crate::fork_guard::ForkGuard;
 use crate::mutants::mutate;
 
@@ -149,6 +149,9 @@ impl RegionTable {
     /// Registers a region under a new STag.
     pub(crate) fn insert(&self, spec: RegionSpec) -> Result<Arc<Region>, RegisterError> {
         check_spec(&spec)?;
+        if spec.memory.can_vanish() {
+            fault::install();
+        }
         let mut added = None;
         self.add(spec.pd, |stag| Entry {
             pd: spec.pd,
@@ -199,6 +202,9 @@ impl RegionTable {
     ) -> Result<Arc<Region>, ReregisterError> {
         self.fork_guard.check().map_err(RegisterError::Inherited)?;
         check_spec(&spec)?;
+        if spec.memory.can_vanish() {
+            fault::install();
+        }
         let pd = spec.pd;
         let mut allocator = self.allocator.lock();
         if pd != old.pd() {

@@ -1,10 +1,12 @@
 //! Memory that passed the check of a remote access.
 
+use core::cell::Cell;
 use std::sync::Arc;
 
-use uwarp_ddp::TaggedFault;
+use uwarp_ddp::{STag, TaggedFault};
 use uwarp_mpa::{Crc32c, Payload};
 
+use super::error::AccessFailure;
 use super::region::{Region, Use};
 use super::run::LentRun;
 use super::table::Need;
@@ -70,11 +72,8 @@ impl Target {
         }
         let region = self.region.enter().ok_or(TaggedFault::InvalidSTag)?; // 5041-8.3.1-03
         // The sum is inside the region, by the check of the target.
-        if region.place(self.offset + at, bytes) {
-            Ok(())
-        } else {
-            Err(TaggedFault::AccessRights)
-        }
+        let placed = region.place(self.offset + at, bytes);
+        placed.map_err(|_| TaggedFault::AccessRights)
     }
 
     /// Returns the bytes of the target as a payload, for framing. Deregistration waits until the
@@ -88,11 +87,7 @@ impl Target {
             return Err(TaggedFault::AccessRights);
         }
         let region = self.region.enter().ok_or(TaggedFault::InvalidSTag)?;
-        Ok(TargetSource {
-            region,
-            offset: self.offset,
-            len: self.len as usize,
-        })
+        Ok(TargetSource::new(region, self.offset, self.len as usize))
     }
 
     /// Lends bytes of the target to the LLP, which reads them in place. `None` if the STag was
@@ -122,12 +117,27 @@ impl core::fmt::Debug for Target {
     }
 }
 
+/// A payload that may be in registered memory.
+pub(crate) trait MemorySource: Payload {
+    /// Returns the STag of memory that could not be read, because the program has unmapped it
+    /// without deregistering it. The bytes that were copied are then wrong.
+    fn unmapped(&self) -> Option<STag>;
+}
+
+impl MemorySource for [u8] {
+    #[inline]
+    fn unmapped(&self) -> Option<STag> {
+        None
+    }
+}
+
 /// The bytes of a [`Target`], readable while this guard lives. Must not be held while the thread
 /// waits.
 pub(crate) struct TargetSource<'a> {
     region: Use<'a>,
     offset: usize,
     len: usize,
+    unmapped: Cell<bool>,
 }
 
 impl<'a> TargetSource<'a> {
@@ -136,6 +146,7 @@ impl<'a> TargetSource<'a> {
             region,
             offset,
             len,
+            unmapped: Cell::new(false),
         }
     }
 
@@ -167,28 +178,50 @@ impl Payload for TargetSource<'_> {
     fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) {
         copied(out, crc, |out, crc| {
             let at = self.offset_of(offset, out.len());
-            at.is_some_and(|at| self.region.copy_out(at, out, crc))
-        });
+            let at = at.ok_or(AccessFailure::NotAllowed)?;
+            self.region.copy_out(at, out, crc)
+        })
+        .unwrap_or_else(|Unmapped| self.unmapped.set(true));
     }
 
     fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) {
         let at = self.offset_of(offset, len);
-        let done = at.is_some_and(|at| self.region.checksum(at, len, crc));
-        debug_assert!(done, "{len} bytes at {offset} are not in the source");
+        let done = at.map(|at| self.region.checksum(at, len, crc));
+        debug_assert!(
+            done.is_some(),
+            "{len} bytes at {offset} are not in the source"
+        );
+        if done == Some(Err(AccessFailure::Unmapped)) {
+            self.unmapped.set(true);
+        }
     }
 }
 
-/// Fills `out` by `copy`. If `copy` returns false, the range is outside the source, which no caller
-/// in this crate requests. Then `out` is filled with zeros instead of old content, and the CRC is
-/// that of zeros.
+impl MemorySource for TargetSource<'_> {
+    #[inline]
+    fn unmapped(&self) -> Option<STag> {
+        self.unmapped.get().then(|| self.region.region().stag())
+    }
+}
+
+/// The memory to copy is not mapped.
+pub(super) struct Unmapped;
+
+/// Fills `out` by `copy`. If `copy` is not allowed, the range is outside the source, which no
+/// caller in this crate requests. Then `out` is filled with zeros instead of old content, and the
+/// CRC is that of zeros. Fails if the memory is not mapped; then `out` and the CRC are of no use.
 #[inline]
 pub(super) fn copied(
     out: &mut [u8],
     mut crc: Option<&mut Crc32c>,
-    copy: impl FnOnce(&mut [u8], Option<&mut Crc32c>) -> bool,
-) {
+    copy: impl FnOnce(&mut [u8], Option<&mut Crc32c>) -> Result<(), AccessFailure>,
+) -> Result<(), Unmapped> {
     let before = crc.as_deref().copied();
-    let done = copy(out, crc.as_deref_mut());
+    let done = match copy(out, crc.as_deref_mut()) {
+        Ok(()) => true,
+        Err(AccessFailure::NotAllowed) => false,
+        Err(AccessFailure::Unmapped) => return Err(Unmapped),
+    };
     debug_assert!(done, "{} bytes are not in the source", out.len());
     if !done {
         out.fill(0);
@@ -197,4 +230,5 @@ pub(super) fn copied(
             crc.update(out);
         }
     }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use uwarp_ddp::{STag, TaggedFault};
 
+use super::error::{AccessFailure, PlaceFault};
 use super::region::Region;
 use super::table::{Asker, Need, RegionTable, check_region};
 
@@ -63,19 +64,19 @@ impl WriteTargetCache {
     ///
     /// # Errors
     /// `InvalidSTag` if the STag was revoked after the check, `BaseOrBounds` outside the
-    /// destination.
+    /// destination, `Unmapped` if the memory is gone.
     #[inline]
     pub(crate) fn place(
         &mut self,
         landing: Landing,
         at: usize,
         bytes: &[u8],
-    ) -> Result<(), TaggedFault> {
+    ) -> Result<(), PlaceFault> {
         if at
             .checked_add(bytes.len())
             .is_none_or(|end| end > landing.len as usize)
         {
-            return Err(TaggedFault::BaseOrBounds);
+            return Err(TaggedFault::BaseOrBounds.into());
         }
         let region = self.region.as_deref().ok_or(TaggedFault::InvalidSTag)?;
         let used = if self.entered {
@@ -90,9 +91,10 @@ impl WriteTargetCache {
             .then(|| used.place(landing.offset + at, bytes));
         used.keep();
         match placed {
-            Some(true) => Ok(()),
-            Some(false) => Err(TaggedFault::AccessRights),
-            None => Err(TaggedFault::InvalidSTag), // 5041-8.3.1-03
+            Some(Ok(())) => Ok(()),
+            Some(Err(AccessFailure::NotAllowed)) => Err(TaggedFault::AccessRights.into()),
+            Some(Err(AccessFailure::Unmapped)) => Err(PlaceFault::Unmapped),
+            None => Err(TaggedFault::InvalidSTag.into()), // 5041-8.3.1-03
         }
     }
 

@@ -425,6 +425,10 @@ impl Driven {
                 self.conn.tx.return_staging(pool);
                 return Sent::All;
             }
+            if self.conn.tx.is_torn() {
+                self.conn.memory_in_place_gone();
+                return Sent::All;
+            }
             let tx = &self.conn.tx;
             let followed =
                 tx.is_followed(self.conn.has_unsent()) && sent + tx.left() < MAX_TURN_BYTES;
@@ -449,6 +453,15 @@ impl Driven {
     /// Handles a failed send. First reads messages that arrived earlier, such as a Terminate
     /// Message, because they tell more about the cause than the error of the send.
     fn send_failed(&mut self, error: LlpError, pool: &BufferPool) {
+        if matches!(
+            error,
+            LlpError::Io {
+                errno: libc::EFAULT,
+                ..
+            }
+        ) {
+            return self.conn.memory_in_place_gone();
+        }
         while self.conn.wants_bytes()
             && let Some(llp) = &mut self.llp
             && let Ok(Recv::Data(bytes)) = llp.try_recv(self.rx.space(pool))

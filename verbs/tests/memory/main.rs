@@ -8,6 +8,7 @@ mod common;
 #[path = "../common/program.rs"]
 mod program;
 mod rights;
+mod unmapped;
 mod words;
 
 use uwarp_verbs::{Access, SendWr};

@@ -68,6 +68,7 @@ fn elements() -> impl Iterator<Item = LocalProblem> {
         LocalFaultKind::OutOfBounds { .. } => [
             LocalFaultKind::OutOfBounds { lkey, addr: 0x1f00, len: 512 }
         ],
+        LocalFaultKind::Unmapped { .. } => [LocalFaultKind::Unmapped { lkey }],
         LocalFaultKind::TooLong => [LocalFaultKind::TooLong],
         LocalFaultKind::OutsideList { .. } => [
             LocalFaultKind::OutsideList { offset: 60, len: 8, total: 64 }
@@ -85,6 +86,14 @@ fn work_requests_of_this_side_in_words() {
         LocalProblem::ReceiveGone => [LocalProblem::ReceiveGone],
         LocalProblem::ReadSinkGone => [LocalProblem::ReadSinkGone],
         LocalProblem::PayloadGone => [LocalProblem::PayloadGone],
+        LocalProblem::Unmapped { .. } => [
+            LocalProblem::Unmapped { stag: 0x0000_1a2b, by: Unmapped::Write },
+            LocalProblem::Unmapped { stag: 0x0000_1a2b, by: Unmapped::Read },
+            LocalProblem::Unmapped { stag: 0x0000_1a2b, by: Unmapped::Atomic },
+            LocalProblem::Unmapped { stag: 0x0000_1a2b, by: Unmapped::Receive },
+            LocalProblem::Unmapped { stag: 0x0000_1a2b, by: Unmapped::Sink },
+            LocalProblem::Unmapped { stag: 0, by: Unmapped::Payload },
+        ],
         LocalProblem::NoReads => [LocalProblem::NoReads],
         LocalProblem::RtrRead => [LocalProblem::RtrRead],
         LocalProblem::MovedToTerminate => [LocalProblem::MovedToTerminate],

@@ -15,52 +15,63 @@ use super::load;
 const STEP: usize = 8192;
 
 /// Copies as [`load`] does and adds the bytes of `out` to the CRC. The source is not read a second
-/// time: others may write it meanwhile, and the CRC must match the bytes on the wire.
+/// time: others may write it meanwhile, and the CRC must match the bytes on the wire. Returns false
+/// if the memory is gone; the CRC may then have a part of it.
 ///
 /// # Safety
 /// The same as for [`load`].
 #[inline]
-pub(in crate::mem) unsafe fn load_with_crc(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
+#[must_use]
+pub(in crate::mem) unsafe fn load_with_crc(
+    from: *const u8,
+    out: &mut [u8],
+    crc: &mut Crc32c,
+) -> bool {
     // SAFETY: guaranteed by the caller. The head, the blocks and the tail together are the bytes of
     // `out`, which has room for them. `foldable` returns `Some` only if the processor can fold.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if let Some((head, blocks)) = foldable(from, out.len()) {
             let (head, rest) = out.split_at_mut(head);
-            load_by_steps(from, head, crc);
-            let from = from.add(head.len());
-            fold::run::<true>(from, rest.as_mut_ptr(), blocks, crc);
+            let at = from.add(head.len());
             let folded = blocks * fold::BLOCK;
-            let tail = rest.get_mut(folded..).unwrap_or_default();
-            return load_by_steps(from.add(folded), tail, crc);
+            return load_by_steps(from, head, crc)
+                && fold::run::<true>(at, rest.as_mut_ptr(), blocks, crc)
+                && load_by_steps(
+                    at.add(folded),
+                    rest.get_mut(folded..).unwrap_or_default(),
+                    crc,
+                );
         }
-        load_by_steps(from, out, crc);
+        load_by_steps(from, out, crc)
     }
 }
 
-/// Adds `len` bytes from `from` on to the CRC.
+/// Adds `len` bytes from `from` on to the CRC. Returns false if the memory is gone; the CRC may
+/// then have a part of it.
 ///
 /// # Safety
 /// The same as for [`load`], for `len` bytes.
 #[inline]
-pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc32c) {
+#[must_use]
+pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc32c) -> bool {
     // SAFETY: guaranteed by the caller. The head, the blocks and the tail together have `len`
     // bytes. `foldable` returns `Some` only if the processor can fold. Without a copy the
     // destination is unused.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if let Some((head, blocks)) = foldable(from, len) {
-            checksum_by_copy::<{ fold::BLOCK }>(from, head, crc);
-            fold::run::<false>(from.add(head), core::ptr::null_mut(), blocks, crc);
             let done = head + blocks * fold::BLOCK;
-            return checksum_by_copy::<{ fold::BLOCK }>(from.add(done), len - done, crc);
+            return checksum_by_copy::<{ fold::BLOCK }>(from, head, crc)
+                && fold::run::<false>(from.add(head), core::ptr::null_mut(), blocks, crc)
+                && checksum_by_copy::<{ fold::BLOCK }>(from.add(done), len - done, crc);
         }
         // A short element gets a smaller buffer: clearing the larger one takes longer than the CRC
         // of the element.
         if len <= 1024 {
             return checksum_by_copy::<1024>(from, len, crc);
         }
-        checksum_by_copy::<{ 2 * STEP }>(from, len, crc);
+        checksum_by_copy::<{ 2 * STEP }>(from, len, crc)
     }
 }
 
@@ -84,17 +95,20 @@ fn foldable(from: *const u8, len: usize) -> Option<(usize, usize)> {
 /// # Safety
 /// The same as for [`load`].
 #[inline]
-unsafe fn load_by_steps(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
+unsafe fn load_by_steps(from: *const u8, out: &mut [u8], crc: &mut Crc32c) -> bool {
     let mut at = from;
     for part in out.chunks_mut(STEP) {
         // SAFETY: guaranteed by the caller, here for a part of `out` and the same part of the
         // source.
         unsafe {
-            load(at, part);
+            if !load(at, part) {
+                return false;
+            }
             at = at.add(part.len());
         }
         crc.update(part);
     }
+    true
 }
 
 /// [`checksum`] for every processor. Copies through a private buffer of `N` bytes, because
@@ -102,9 +116,9 @@ unsafe fn load_by_steps(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
 ///
 /// # Safety
 /// The same as for [`load`], for `len` bytes.
-unsafe fn checksum_by_copy<const N: usize>(from: *const u8, len: usize, crc: &mut Crc32c) {
+unsafe fn checksum_by_copy<const N: usize>(from: *const u8, len: usize, crc: &mut Crc32c) -> bool {
     if len == 0 {
-        return;
+        return true;
     }
     let mut buffer = [0; N];
     let mut done = 0;
@@ -112,11 +126,14 @@ unsafe fn checksum_by_copy<const N: usize>(from: *const u8, len: usize, crc: &mu
         let part = N.min(len - done);
         if let Some(part) = buffer.get_mut(..part) {
             // SAFETY: guaranteed by the caller; the bytes are within `len`.
-            unsafe { load(from.add(done), part) };
+            if !unsafe { load(from.add(done), part) } {
+                return false;
+            }
             crc.update(part);
         }
         done += part;
     }
+    true
 }
 
 #[cfg(test)]
@@ -179,8 +196,8 @@ mod tests {
                 // SAFETY: `len` bytes are readable, without a reference to them; `out` is another
                 // allocation.
                 unsafe {
-                    load_with_crc(begin, &mut out[..len], &mut copied);
-                    checksum(begin, len, &mut stayed);
+                    assert!(load_with_crc(begin, &mut out[..len], &mut copied));
+                    assert!(checksum(begin, len, &mut stayed));
                 }
                 assert_eq!(copied, expected, "copied: {len} bytes from {from} on");
                 assert_eq!(stayed, expected, "stayed: {len} bytes from {from} on");
@@ -210,8 +227,8 @@ mod tests {
             let mut out = vec![0; len];
             // SAFETY: as above.
             unsafe {
-                load_by_steps(source.begin, &mut out, &mut copied);
-                checksum_by_copy::<256>(source.begin, len, &mut stayed);
+                assert!(load_by_steps(source.begin, &mut out, &mut copied));
+                assert!(checksum_by_copy::<256>(source.begin, len, &mut stayed));
             }
             assert_eq!([copied, stayed], [expected; 2], "{len} bytes");
             assert!(out == source.bytes[..len], "{len} bytes");
@@ -242,7 +259,7 @@ mod tests {
                 let mut crc = Crc32c::new();
                 // SAFETY: the memory lives and is only accessed by atomics and these loads; `copy`
                 // is separate.
-                unsafe { load_with_crc(words.as_ptr().cast(), &mut copy, &mut crc) };
+                assert!(unsafe { load_with_crc(words.as_ptr().cast(), &mut copy, &mut crc) });
                 let mut expected = Crc32c::new();
                 expected.update(&copy);
                 wrong = (crc != expected).then_some((crc, expected));

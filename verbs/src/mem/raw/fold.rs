@@ -11,10 +11,7 @@
 //! [`mod@super::checksum`] computes the CRC step by step.
 
 use core::arch::asm;
-use core::arch::x86_64::{
-    __m512i, _mm_cvtsi32_si128, _mm512_clmulepi64_epi128, _mm512_set4_epi64, _mm512_storeu_si512,
-    _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
-};
+use core::arch::x86_64::{_mm_cvtsi32_si128, _mm512_set4_epi64, _mm512_zextsi128_si512};
 
 use uwarp_mpa::Crc32c;
 
@@ -53,8 +50,66 @@ pub(super) fn is_supported() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
 }
 
+/// Folds all blocks into `left`; `copy` are the instructions that copy a block. Makes the function
+/// return false after a fault.
+///
+/// An accumulator is advanced by a block with two multiplications, and the bytes at its new
+/// position are added (0x96 is the exclusive or of three operands). The accumulators start at zero,
+/// which stays zero when it is advanced, so the first block needs no code of its own.
+macro_rules! fold {
+    ($from:ident, $to:ident, $blocks:ident, $left:ident, $factors:ident, $state:ident, $($copy:literal,)*) => {
+        asm!(
+            "vpxorq {b}, {b}, {b}",
+            "vpxorq {c}, {c}, {c}",
+            "vpxorq {d}, {d}, {d}",
+            "vpxorq {a}, {a}, {a}",
+            "2:",
+            "vmovdqu64 {e}, [{from}]",
+            "vmovdqu64 {f}, [{from} + 64]",
+            "vmovdqu64 {g}, [{from} + 128]",
+            "vmovdqu64 {h}, [{from} + 192]",
+            "3:",
+            $($copy,)*
+            "vpclmulqdq {i}, {a}, {factors}, 0x00",
+            "vpclmulqdq {a}, {a}, {factors}, 0x11",
+            "vpclmulqdq {j}, {b}, {factors}, 0x00",
+            "vpclmulqdq {b}, {b}, {factors}, 0x11",
+            "vpclmulqdq {k}, {c}, {factors}, 0x00",
+            "vpclmulqdq {c}, {c}, {factors}, 0x11",
+            "vpclmulqdq {l}, {d}, {factors}, 0x00",
+            "vpclmulqdq {d}, {d}, {factors}, 0x11",
+            "vpternlogq {a}, {i}, {e}, 0x96",
+            "vpternlogq {b}, {j}, {f}, 0x96",
+            "vpternlogq {c}, {k}, {g}, 0x96",
+            "vpternlogq {d}, {l}, {h}, 0x96",
+            // The state belongs to the first bytes of the first block only.
+            "vpxorq {a}, {a}, {state}",
+            "vpxorq {state}, {state}, {state}",
+            "add {from}, 256",
+            "dec {blocks}",
+            "jnz 2b",
+            "vmovdqu64 [{left}], {a}",
+            "vmovdqu64 [{left} + 64], {b}",
+            "vmovdqu64 [{left} + 128], {c}",
+            "vmovdqu64 [{left} + 192], {d}",
+            guarded!("2", "3"),
+            from = inout(reg) $from => _,
+            to = inout(reg) $to => _,
+            blocks = inout(reg) $blocks => _,
+            left = in(reg) $left.as_mut_ptr(),
+            factors = in(zmm_reg) $factors,
+            state = inout(zmm_reg) $state => _,
+            a = out(zmm_reg) _, b = out(zmm_reg) _, c = out(zmm_reg) _, d = out(zmm_reg) _,
+            e = out(zmm_reg) _, f = out(zmm_reg) _, g = out(zmm_reg) _, h = out(zmm_reg) _,
+            i = out(zmm_reg) _, j = out(zmm_reg) _, k = out(zmm_reg) _, l = out(zmm_reg) _,
+            fault = label { return false },
+            options(nostack),
+        )
+    };
+}
+
 /// Adds `blocks` blocks from `from` on to the CRC. With `COPY` also copies them to `to`, which is
-/// unused otherwise.
+/// unused otherwise. Returns false, without a change of the CRC, if the memory is gone.
 ///
 /// # Safety
 /// [`is_supported`] returned true. `from` meets the conditions of [`super::load`] for
@@ -66,37 +121,33 @@ pub(super) unsafe fn run<const COPY: bool>(
     to: *mut u8,
     blocks: usize,
     crc: &mut Crc32c,
-) {
+) -> bool {
     if blocks == 0 {
-        return;
+        return true;
     }
     let factors = _mm512_set4_epi64(FACTORS[1], FACTORS[0], FACTORS[1], FACTORS[0]);
     let state = _mm512_zextsi128_si512(_mm_cvtsi32_si128((!crc.finish()).cast_signed()));
     let mut left = [0_u8; BLOCK];
-    // SAFETY: offsets are below `blocks * BLOCK`. The caller guarantees that these bytes are
-    // readable, and writable where they are copied to. Each part of `left` has room for the 64
-    // bytes stored in it.
+    // SAFETY: the loops read `blocks * BLOCK` bytes, or less after a fault. The caller guarantees
+    // that these bytes are readable, and writable where they are copied to. `left` has room for
+    // the four accumulators.
     unsafe {
-        let next = |at: usize| {
-            let bytes = load(from.add(at));
-            if COPY {
-                _mm512_storeu_si512(to.add(at).cast(), bytes);
-            }
-            bytes
-        };
-        let mut a = _mm512_xor_si512(next(0), state);
-        let mut b = next(64);
-        let mut c = next(128);
-        let mut d = next(192);
-        for block in 1..blocks {
-            let at = block * BLOCK;
-            a = step(a, factors, next(at));
-            b = step(b, factors, next(at + 64));
-            c = step(c, factors, next(at + 128));
-            d = step(d, factors, next(at + 192));
-        }
-        for (part, bytes) in left.chunks_exact_mut(64).zip([a, b, c, d]) {
-            _mm512_storeu_si512(part.as_mut_ptr().cast(), bytes);
+        if COPY {
+            fold!(
+                from,
+                to,
+                blocks,
+                left,
+                factors,
+                state,
+                "vmovdqu64 [{to}], {e}",
+                "vmovdqu64 [{to} + 64], {f}",
+                "vmovdqu64 [{to} + 128], {g}",
+                "vmovdqu64 [{to} + 192], {h}",
+                "add {to}, 256",
+            );
+        } else {
+            fold!(from, to, blocks, left, factors, state, "/* {to} */",);
         }
     }
     // A new CRC starts with a state of all ones, which inverts the first four bytes. Invert them
@@ -106,28 +157,5 @@ pub(super) unsafe fn run<const COPY: bool>(
     }
     *crc = Crc32c::new();
     crc.update(&left);
-}
-
-/// Advances one accumulator by a block and adds the bytes at its new position.
-#[inline]
-#[target_feature(enable = "avx512f,vpclmulqdq")]
-fn step(held: __m512i, factors: __m512i, bytes: __m512i) -> __m512i {
-    let low = _mm512_clmulepi64_epi128::<0x00>(held, factors);
-    let high = _mm512_clmulepi64_epi128::<0x11>(held, factors);
-    _mm512_ternarylogic_epi64::<0x96>(low, high, bytes)
-}
-
-/// # Safety
-/// The same as for [`super::load`], for 64 bytes.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn load(from: *const u8) -> __m512i {
-    let bytes;
-    // SAFETY: guaranteed by the caller; the instruction reads 64 bytes, writes none and changes no
-    // flag.
-    unsafe {
-        asm!("vmovdqu64 {bytes}, [{from}]", from = in(reg) from, bytes = out(zmm_reg) bytes,
-             options(nostack, preserves_flags, readonly));
-    }
-    bytes
+    true
 }

@@ -81,7 +81,7 @@ proptest! {
             prop_assert_eq!(only.finish(), crc(expected));
             let mut gathered = Vec::new();
             for run in pin(&list, from, to - from).unwrap() {
-                run.copy_to(0, run.len(), &mut gathered);
+                assert!(run.copy_to(0, run.len(), &mut gathered));
                 let mut piece = vec![0; run.len()];
                 prop_assert_eq!(run.piece(0).copy_to(0, &mut piece), run.len());
                 prop_assert!(gathered.ends_with(&piece));

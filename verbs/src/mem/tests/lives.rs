@@ -323,7 +323,7 @@ fn a_revoked_region_is_gone_but_for_its_pins() {
     assert_eq!(target.place(0, &[0; 8]), Err(TaggedFault::InvalidSTag));
     drop(target);
     let mut out = Vec::new();
-    run.copy_to(0, 8, &mut out);
+    assert!(run.copy_to(0, 8, &mut out));
     assert_eq!(out, b"on a way");
     drop(run);
     assert!(weak.upgrade().is_none());

@@ -184,7 +184,7 @@ proptest! {
                     let new = vec![at as u8 + 0x81; query.len as usize];
                     after[offset..offset + new.len()].copy_from_slice(&new);
                     prop_assert_eq!(cache.place(landing, 0, &new), Ok(()));
-                    prop_assert_eq!(cache.place(landing, 1, &new), Err(TaggedFault::BaseOrBounds));
+                    prop_assert_eq!(cache.place(landing, 1, &new), Err(TaggedFault::BaseOrBounds.into()));
                     prop_assert_eq!(contents(buffer), after);
                 }
                 _ => prop_assert!(false, "{:?} but the model says {:?}", landing, model),

@@ -5,6 +5,7 @@ use std::thread;
 use uwarp_ddp::TaggedFault;
 
 use super::*;
+use crate::mem::PlaceFault;
 
 fn check(
     cache: &mut WriteTargetCache,
@@ -29,7 +30,7 @@ fn a_region_that_is_gone_is_found_no_more() {
             assert_eq!(table.invalidate(region.stag()), Some(0));
         }
         let refused = cache.place(landing, 0, &[1; 8]);
-        assert_eq!(refused, Err(TaggedFault::InvalidSTag));
+        assert_eq!(refused, Err(TaggedFault::InvalidSTag.into()));
         let found = check(&mut cache, &table, &region).unwrap_err();
         assert_eq!(found, TaggedFault::InvalidSTag);
         // Only this test and the table (unless deregistered) reference the region.
@@ -65,9 +66,10 @@ fn deregistration_waits_for_the_last_write_and_none_comes_after_it() {
                 loop {
                     byte = byte.wrapping_add(1);
                     let placed = check(&mut cache, &table, &region)
+                        .map_err(PlaceFault::from)
                         .and_then(|landing| cache.place(landing, 0, &[byte; 8]));
                     if let Err(fault) = placed {
-                        assert_eq!(fault, TaggedFault::InvalidSTag);
+                        assert_eq!(fault, PlaceFault::from(TaggedFault::InvalidSTag));
                         return;
                     }
                 }
