@@ -25,6 +25,8 @@ const fn command(name: &'static str, keys: &'static [&'static str], run: Run) ->
 #[rustfmt::skip]
 const COMMANDS: &[Command] = &[
     command("query", &[], Session::query),
+    // `Session::admit` has checked the token.
+    command("token", &["token"], |_, _, _| Ok(())),
     command("reset", &[], |session, _, _| { session.reset(); Ok(()) }),
     command("exit", &[], |session, _, _| { session.leaving = true; Ok(()) }),
     command("reg", &["len access pd skew conn zero_based"], Session::reg),

@@ -1,6 +1,10 @@
 //! Protocol of the control connection, without I/O. It splits the input into lines and queues the
 //! output. The length of a line and of the queue is limited.
 
+use std::sync::Arc;
+
+use crate::budget::{Budget, Charge};
+
 /// Maximum length of a line in bytes, without its end.
 const MAX_LINE: usize = 65_535;
 /// Number of queued bytes at which no further command is executed until the controller has read
@@ -18,16 +22,30 @@ pub(crate) enum InputLine {
 }
 
 /// Input and output of one controller. The owner of the connection sends and receives the bytes.
-#[derive(Default)]
 pub(crate) struct Control {
     input: Input,
     output: Vec<u8>,
     /// Number of bytes at the start of `output` that have been sent.
     sent: usize,
     ended: bool,
+    /// Memory that all controllers share.
+    budget: Arc<Budget>,
+    /// Charges for the queued bytes beyond `FULL`, one for each `FULL` bytes.
+    charges: Vec<Charge>,
 }
 
 impl Control {
+    pub(crate) fn new(budget: Arc<Budget>) -> Control {
+        Control {
+            input: Input::default(),
+            output: Vec::new(),
+            sent: 0,
+            ended: false,
+            budget,
+            charges: Vec::new(),
+        }
+    }
+
     /// Appends bytes that were received from the controller.
     pub(crate) fn take(&mut self, bytes: &[u8]) {
         self.input.take(bytes);
@@ -45,13 +63,26 @@ impl Control {
     /// Queues a line for the controller. If the queue would exceed its limit, ends the session
     /// instead.
     pub(crate) fn write(&mut self, line: &str) {
-        if self.queued().len() + line.len() > MAX_QUEUE {
+        let len = self.queued().len() + line.len();
+        if len > MAX_QUEUE || !self.reserve(len) {
             tracing::warn!("a controller does not read its output; its session ends");
             self.ended = true;
         }
         if !self.ended {
             self.output.extend_from_slice(line.as_bytes());
         }
+    }
+
+    /// Charges the budget for a queue of `len` bytes. Returns false if too little is left. The
+    /// first `FULL` bytes of each controller are free.
+    fn reserve(&mut self, len: usize) -> bool {
+        while (self.charges.len() + 1) * FULL < len {
+            match self.budget.charge(FULL as u64) {
+                Ok(charge) => self.charges.push(charge),
+                Err(_) => return false,
+            }
+        }
+        true
     }
 
     /// Returns the bytes that wait to be sent.
@@ -64,6 +95,8 @@ impl Control {
         self.sent += bytes;
         if self.sent == self.output.len() {
             self.output.clear();
+            self.output.shrink_to(FULL);
+            self.charges.clear();
             self.sent = 0;
         } else if self.sent > FULL {
             self.output.drain(..self.sent);

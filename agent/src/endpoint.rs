@@ -6,6 +6,7 @@ use uwarp_verbs::{
     Access, CmId, Cq, DeviceError, IbvQpState, Notify, OnNoReceive, Qp, QpCaps, QpModify, Srq,
 };
 
+use crate::budget::Charge;
 use crate::cm::Answer;
 use crate::json::{Fields, Line, shortened};
 use crate::memory::parse_access;
@@ -18,6 +19,13 @@ pub(crate) const QP_KEYS: &str =
     "send_wr recv_wr send_sge recv_sge inline pd notify srq access hold_ms";
 /// Maximum time in milliseconds that a message may be held until a receive is posted.
 const MAX_HOLD_MS: u64 = 60_000;
+
+/// Estimates of memory in bytes: a work request, one of its scatter/gather elements, a completion,
+/// and a connection without its queues.
+const REQUEST: u64 = 128;
+const ELEMENT: u64 = 16;
+const COMPLETION: u64 = 128;
+const CONNECTION: u64 = 16 << 10;
 
 /// States of a QP and their short names.
 const STATES: [(&str, IbvQpState); 7] = [
@@ -51,6 +59,8 @@ pub(crate) struct Connection {
 pub(crate) struct Queues {
     pub(crate) qp: Qp,
     pub(crate) cq: Cq,
+    /// Dropped after the queues.
+    _charge: Charge,
 }
 
 pub(crate) enum Endpoint {
@@ -74,6 +84,21 @@ pub(crate) struct QpParams {
     hold: Option<Duration>,
     /// Kind of completions for which the CQ is armed. `None` if it is not armed.
     pub(crate) notify: Option<Notify>,
+}
+
+/// Returns an estimate of the memory of a receive queue in bytes.
+pub(crate) fn receive_queue_memory(max_wr: u32, sges: u32) -> u64 {
+    u64::from(max_wr).saturating_mul(REQUEST + ELEMENT * u64::from(sges))
+}
+
+/// Returns an estimate of the memory of a QP in bytes, with its CQ of `depth` completions.
+fn queue_memory(caps: &QpCaps, depth: u32) -> u64 {
+    let send = REQUEST + ELEMENT * u64::from(caps.max_send_sge) + u64::from(caps.max_inline_data);
+    let sends = u64::from(caps.max_send_wr).saturating_mul(send);
+    let receives = receive_queue_memory(caps.max_recv_wr, caps.max_recv_sge);
+    let completions = u64::from(depth) * COMPLETION;
+    let queues = sends.saturating_add(receives).saturating_add(completions);
+    queues.saturating_add(CONNECTION)
 }
 
 impl Session {
@@ -100,7 +125,7 @@ impl Session {
                 .max_inline_data(fields.number_as("inline", 0)?),
             pd: fields.number("pd", 0)?,
             srq: match fields.has("srq") {
-                true => Some(self.srqs.get(srq_number(fields)?)?.clone()),
+                true => Some(self.srqs.get(srq_number(fields)?)?.srq.clone()),
                 false => None,
             },
             access: match fields.has("access") {
@@ -124,6 +149,10 @@ impl Session {
         let receives = params.srq.as_ref().map_or(0, |srq| srq.query().max_wr);
         let depth = params.caps.max_send_wr;
         let depth = depth.saturating_add(receives.max(params.caps.max_recv_wr));
+        let charge = self
+            .common
+            .memory
+            .charge(queue_memory(&params.caps, depth))?;
         let device = &self.common.device;
         let cq = device
             .create_cq_on(depth.max(1), &self.completions, number)
@@ -139,7 +168,11 @@ impl Session {
         if let Some(notify) = params.notify {
             cq.req_notify(notify);
         }
-        Ok(Queues { qp, cq })
+        Ok(Queues {
+            qp,
+            cq,
+            _charge: charge,
+        })
     }
 
     /// Returns the connection that a command names.

@@ -44,6 +44,10 @@ impl AsFd for Wake {
 pub(crate) struct Mailbox {
     events: Mutex<Vec<AsyncEvent>>,
     pub(crate) wake: Wake,
+    /// True after the controller has sent a command that the agent executes.
+    is_proven: AtomicBool,
+    /// True after a newer controller took the place of this one.
+    is_displaced: AtomicBool,
 }
 
 #[derive(Default)]
@@ -78,6 +82,8 @@ impl Hub {
         let mailbox = Arc::new(Mailbox {
             events: Mutex::default(),
             wake: Wake::new()?,
+            is_proven: AtomicBool::new(false),
+            is_displaced: AtomicBool::new(false),
         });
         let mut boxes = self.boxes.lock();
         let number = boxes.next;
@@ -92,6 +98,26 @@ impl Hub {
 
     pub(crate) fn controllers(&self) -> usize {
         self.boxes.lock().open.len()
+    }
+
+    /// Ensures that fewer than `most` controllers are left, if possible: ends the oldest controller
+    /// that has sent no command yet. Returns false if all have.
+    pub(crate) fn make_room(&self, most: usize) -> bool {
+        let mut boxes = self.boxes.lock();
+        if boxes.open.len() < most {
+            return true;
+        }
+        // The numbers grow, so the first of them is the oldest.
+        let mut all = boxes.open.iter();
+        let silent = all.find(|(_, mailbox)| !mailbox.is_proven.load(Ordering::Acquire));
+        let Some(number) = silent.map(|(number, _)| *number) else {
+            return false;
+        };
+        if let Some(mailbox) = boxes.open.remove(&number) {
+            mailbox.is_displaced.store(true, Ordering::Release);
+            mailbox.wake.wake();
+        }
+        true
     }
 
     /// Queues an event for every controller. Also records a failure of the network, or a resource
@@ -146,8 +172,14 @@ impl Membership {
         mem::take(&mut self.mailbox.events.lock())
     }
 
+    /// Records that the controller has sent a command. From now on, no other takes its place.
+    pub(crate) fn prove(&self) {
+        self.mailbox.is_proven.store(true, Ordering::Release);
+    }
+
+    /// Returns true if the agent stops, or another controller took the place of this one.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.hub.is_stopping()
+        self.hub.is_stopping() || self.mailbox.is_displaced.load(Ordering::Acquire)
     }
 }
 

@@ -10,6 +10,9 @@
 //! listeners and regions, which are removed when it disconnects. A thread never blocks on a
 //! controller that does not read, so no controller can block another.
 //!
+//! Whoever controls an agent can do everything that the agent can. On an address that other hosts
+//! reach, an agent therefore needs a token ([`Options::token`]), which controllers have to send.
+//!
 //! ```
 //! use std::io::{BufRead, BufReader, Write};
 //! use std::net::{TcpListener, TcpStream};
@@ -27,6 +30,7 @@
 //! # Ok(()) }
 //! ```
 
+mod budget;
 mod cm;
 mod command;
 mod control;
@@ -45,7 +49,9 @@ mod rping;
 mod serve;
 mod session;
 mod srq;
+mod token;
 mod work;
 
 pub use local::LocalSession;
 pub use serve::{Agent, Options, ServeError, serve};
+pub use token::random_token;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use uwarp_verbs::Device;
 
+use crate::budget::Budget;
 use crate::hub::Hub;
+use crate::serve::DEFAULT_MEMORY;
 use crate::session::{Common, Session};
 
 /// A session of an agent for one controller in the same program. The program calls
@@ -47,6 +49,8 @@ impl LocalSession {
             listen_ip,
             source_ip: None,
             rdma_port: None,
+            token: None,
+            memory: Budget::new(DEFAULT_MEMORY),
         };
         let session = Session::new(Arc::new(common), hub.join()?)?;
         Ok(LocalSession { hub, session })

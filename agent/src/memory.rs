@@ -4,6 +4,7 @@ use uwarp_verbs::{
     Access, Buffer, MemoryRegion, MemoryWindow, OutOfRange, SendWr, Sge, WindowKind, inc_rkey,
 };
 
+use crate::budget::Charge;
 use crate::json::{Fields, Line, shortened};
 use crate::pattern::pattern;
 use crate::refusal::{Refusal, by};
@@ -26,6 +27,8 @@ const MAX_INLINE: usize = 4096;
 /// A memory region of a controller.
 pub(crate) struct Region {
     mr: MemoryRegion,
+    /// Dropped after the region.
+    charge: Charge,
 }
 
 /// A memory window of a controller.
@@ -70,6 +73,7 @@ impl Session {
         } else if self.common.device.settings().seed.is_some() {
             builder = builder.iova(self.place(skew, len));
         }
+        let charge = self.common.memory.charge((len + skew) as u64)?;
         let buffer = Buffer::zeroed(len + skew)
             .map_err(|error| Refusal::library("mmap", rustix::io::Errno::NOMEM, &error))?;
         let mr = builder
@@ -80,7 +84,7 @@ impl Session {
         answer.number("addr", mr.addr());
         answer.number("lkey", mr.lkey());
         answer.number("rkey", mr.rkey());
-        self.regions.put(number, Region { mr });
+        self.regions.put(number, Region { mr, charge });
         Ok(())
     }
 
@@ -94,9 +98,9 @@ impl Session {
 
     pub(crate) fn dereg(&mut self, fields: &Fields, _: &mut Line) -> Result<(), Refusal> {
         let number = fields.number("mr", 0)?;
-        let region = self.regions.take(number)?;
-        region.mr.deregister().map_err(|(mr, error)| {
-            self.regions.put(number, Region { mr });
+        let Region { mr, charge } = self.regions.take(number)?;
+        mr.deregister().map_err(|(mr, error)| {
+            self.regions.put(number, Region { mr, charge });
             by("ibv_dereg_mr")(error)
         })
     }

@@ -186,7 +186,7 @@ impl Session {
             }
             AsyncEvent::SrqLimitReached { srq_num } => {
                 let mut srqs = self.srqs.iter();
-                let found = srqs.find(|(_, srq)| srq.srq_num() == *srq_num);
+                let found = srqs.find(|(_, queue)| queue.srq.srq_num() == *srq_num);
                 found.map(|(number, _)| ("srq", number))
             }
             _ => None,

@@ -11,6 +11,7 @@ use socket2::{SockRef, TcpKeepalive};
 use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{Device, DeviceError};
 
+use crate::budget::Budget;
 use crate::controller::Controller;
 use crate::hub::Hub;
 use crate::json::Line;
@@ -20,6 +21,8 @@ use crate::session::{Common, Session};
 
 /// Maximum number of controllers at a time.
 const MAX_CONTROLLERS: usize = 64;
+/// Default of [`Options::max_memory`].
+pub(crate) const DEFAULT_MEMORY: u64 = 1 << 30;
 /// Time without traffic after which TCP checks whether the host of a controller is alive.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Pause after the operating system refused to accept a controller, for example because no
@@ -30,7 +33,7 @@ const PAUSE: Timespec = Timespec {
 };
 
 /// Options of [`serve`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// Address for RDMA connections that belong to no controller. Their clients are served as by
@@ -40,6 +43,12 @@ pub struct Options {
     pub listen_ip: IpAddr,
     /// Default source address for connections of controllers. Default: the network chooses.
     pub source_ip: Option<IpAddr>,
+    /// Token that each controller has to send with its first command. Without a token, controllers
+    /// can connect over loopback only. Default: no token.
+    pub token: Option<String>,
+    /// Maximum memory of all controllers together in bytes: regions, queues of work requests and of
+    /// completions (estimated), and output beyond 1 MiB of each controller. Default: 1 GiB.
+    pub max_memory: u64,
 }
 
 impl Default for Options {
@@ -48,6 +57,8 @@ impl Default for Options {
             rdma: None,
             listen_ip: Ipv4Addr::UNSPECIFIED.into(),
             source_ip: None,
+            token: None,
+            max_memory: DEFAULT_MEMORY,
         }
     }
 }
@@ -59,6 +70,9 @@ pub enum ServeError {
     /// The device could not listen for RDMA connections.
     #[error(transparent)]
     Rdma(#[from] DeviceError),
+    /// Other hosts can reach the control address, and there is no token.
+    #[error("other hosts can reach the control address {0}, so controllers need a token")]
+    Unprotected(SocketAddr),
     /// The operating system refused a descriptor or a thread, or the control socket cannot be used.
     #[error("the agent cannot start: {0}")]
     System(#[from] io::Error),
@@ -81,7 +95,8 @@ impl std::fmt::Debug for HubHandle {
     }
 }
 
-/// Starts an agent on `device`. Controllers connect to `control`. The agent takes the asynchronous
+/// Starts an agent on `device`. Controllers connect to `control`, which must be an address of
+/// loopback if [`Options::token`] is not set. The agent takes the asynchronous
 /// events of the device, so nothing else may poll them.
 ///
 /// # Errors
@@ -89,6 +104,9 @@ impl std::fmt::Debug for HubHandle {
 pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<Agent, ServeError> {
     control.set_nonblocking(true)?;
     let control_addr = control.local_addr()?;
+    if options.token.is_none() && !control_addr.ip().to_canonical().is_loopback() {
+        return Err(ServeError::Unprotected(control_addr));
+    }
     let hub = Arc::new(Hub::new()?);
     let rdma = options.rdma.map(|addr| device.listen(addr)).transpose()?;
     let rdma_addr = rdma.as_ref().map(uwarp_verbs::Listener::local_addr);
@@ -106,6 +124,8 @@ pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<
         listen_ip: options.listen_ip,
         source_ip: options.source_ip,
         rdma_port: rdma_addr.map(|addr| addr.port()),
+        token: options.token,
+        memory: Budget::new(options.max_memory),
     });
     let acceptor = Acceptor {
         control,
@@ -233,7 +253,7 @@ impl Acceptor {
     }
 
     fn admit(&mut self, mut stream: TcpStream) -> io::Result<()> {
-        if self.hub.controllers() >= MAX_CONTROLLERS {
+        if !self.hub.make_room(MAX_CONTROLLERS) {
             let mut line = Line::new();
             line.flag("ok", false);
             let why = format!("the agent already has {MAX_CONTROLLERS} controllers, the limit");

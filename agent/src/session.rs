@@ -5,8 +5,9 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use uwarp_verbs::{CompletionChannel, Device, EventChannel, Pd, Srq};
+use uwarp_verbs::{CompletionChannel, Device, EventChannel, Pd};
 
+use crate::budget::Budget;
 use crate::command;
 use crate::control::{Control, InputLine};
 use crate::endpoint::Endpoint;
@@ -15,6 +16,8 @@ use crate::json::{Fields, Line};
 use crate::memory::{Region, Window};
 use crate::numbers::Numbers;
 use crate::refusal::{Refusal, by};
+use crate::srq::SharedQueue;
+use crate::token;
 
 const PROTOCOL: u64 = 1;
 const MAX_PDS: usize = 8;
@@ -30,6 +33,10 @@ pub(crate) struct Common {
     pub(crate) source_ip: Option<IpAddr>,
     /// RDMA port of the agent, which belongs to no controller.
     pub(crate) rdma_port: Option<u16>,
+    /// Token that controllers have to send.
+    pub(crate) token: Option<String>,
+    /// Memory of all controllers together.
+    pub(crate) memory: Arc<Budget>,
 }
 
 /// Session of a controller. Dropping it ends all its objects.
@@ -44,19 +51,22 @@ pub(crate) struct Session {
     pub(crate) endpoints: Numbers<Endpoint>,
     pub(crate) windows: Numbers<Window>,
     pub(crate) regions: Numbers<Region>,
-    pub(crate) srqs: Numbers<Srq>,
+    pub(crate) srqs: Numbers<SharedQueue>,
     /// Address of the next region, if the device has a seed.
     pub(crate) next_page: u64,
-    /// True after the controller has sent `exit`.
+    /// True if the controller may send commands: it has sent the token, or needs none.
+    is_admitted: bool,
+    /// True after the controller has sent `exit`, or a line that ends the session.
     pub(crate) leaving: bool,
 }
 
 impl Session {
     /// Creates a session and queues its greeting.
     pub(crate) fn new(common: Arc<Common>, membership: Membership) -> io::Result<Session> {
+        let is_admitted = common.token.is_none();
         let mut session = Session {
+            control: Control::new(Arc::clone(&common.memory)),
             common,
-            control: Control::default(),
             membership,
             cm: EventChannel::new()?,
             completions: CompletionChannel::new()?,
@@ -66,6 +76,7 @@ impl Session {
             regions: Numbers::new(1024, "region", "regions"),
             srqs: Numbers::new(8, "shared receive queue", "shared receive queues"),
             next_page: FIRST_PAGE,
+            is_admitted,
             leaving: false,
         };
         session.greet();
@@ -77,11 +88,14 @@ impl Session {
         line.text("hello", "uwarp-agent");
         line.number("protocol", PROTOCOL);
         line.text("device", self.common.device.name());
+        if !self.is_admitted {
+            line.flag("token", true);
+        }
         self.write(line);
     }
 
-    /// Returns true if the session has to end: the controller has sent `exit`, its connection has
-    /// ended, or the agent stops.
+    /// Returns true if the session has to end: the controller has sent `exit` or a line that is no
+    /// command, its connection has ended, another took its place, or the agent stops.
     pub(crate) fn is_over(&self) -> bool {
         self.leaving || self.control.is_over() || self.membership.is_stopping()
     }
@@ -93,7 +107,9 @@ impl Session {
         busy |= self.take_completion_events();
         for event in self.membership.take() {
             busy = true;
-            self.report_device_event(&event);
+            if self.is_admitted {
+                self.report_device_event(&event);
+            }
         }
         busy | self.take_commands()
     }
@@ -106,7 +122,7 @@ impl Session {
                 Some(InputLine::Line(line)) => self.execute(&line),
                 Some(InputLine::TooLong) => {
                     let why = "a line is longer than 65535 bytes";
-                    self.answer(Line::new(), Err(Refusal::agent(why)));
+                    self.refuse_and_end(Line::new(), Refusal::agent(why));
                 }
             }
             busy = true;
@@ -119,13 +135,16 @@ impl Session {
         let mut answer = Line::new();
         let fields = match Fields::parse(line) {
             Ok(fields) => fields,
-            Err(refusal) => return self.answer(answer, Err(refusal)),
+            Err(refusal) => return self.refuse_and_end(answer, refusal),
         };
         let id = match fields.number("id", 0) {
             Ok(id) => id,
-            Err(refusal) => return self.answer(answer, Err(refusal)),
+            Err(refusal) => return self.refuse_and_end(answer, refusal),
         };
         answer.number("id", id);
+        if let Err(refusal) = self.admit(&fields) {
+            return self.refuse_and_end(answer, refusal);
+        }
         let mark = answer.mark();
         answer.flag("ok", true);
         let result = command::run(self, &fields, &mut answer);
@@ -133,6 +152,30 @@ impl Session {
             answer.back_to(mark);
         }
         self.answer(answer, result);
+    }
+
+    /// Refuses a line and ends the session. The sender of a line that is no command is no
+    /// controller: for example, a web page can make a browser send a request with a body of
+    /// commands.
+    fn refuse_and_end(&mut self, answer: Line, refusal: Refusal) {
+        self.answer(answer, Err(refusal));
+        self.leaving = true;
+    }
+
+    /// Checks the token if the controller has not sent it yet.
+    fn admit(&mut self, fields: &Fields) -> Result<(), Refusal> {
+        if let Some(wanted) = self.common.token.as_ref().filter(|_| !self.is_admitted) {
+            if fields.text("cmd", "")? != "token" {
+                let why = "the first command must be 'token', with the token of the agent";
+                return Err(Refusal::agent(why));
+            }
+            if !token::same(fields.text("token", "")?, wanted) {
+                return Err(Refusal::agent("the token is wrong"));
+            }
+            self.is_admitted = true;
+        }
+        self.membership.prove();
+        Ok(())
     }
 
     fn answer(&mut self, mut line: Line, result: Result<(), Refusal>) {

@@ -187,7 +187,7 @@ impl Session {
     }
 
     pub(crate) fn srq_recv(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
-        let srq = self.srqs.get(srq_number(fields)?)?;
+        let srq = &self.srqs.get(srq_number(fields)?)?.srq;
         let batch = Batch::parse(self, fields)?;
         let result = batch.requests().try_for_each(|(index, wr_id, sges)| {
             let posted = srq.post_recv(&RecvWr::new(wr_id, sges));

@@ -147,6 +147,25 @@ impl HostPort {
     }
 }
 
+/// A port with or without an address: `7175`, `192.0.2.1:7175`, `[2001:db8::1]:7175`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum PortOrAddress {
+    Port(u16),
+    Address(HostPort),
+}
+
+impl FromStr for PortOrAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains(':') {
+            return text.parse().map(PortOrAddress::Address);
+        }
+        let port = text.parse().map(PortOrAddress::Port);
+        port.map_err(|_| format!("`{text}` is neither a port (0 to 65535) nor ADDRESS:PORT"))
+    }
+}
+
 /// Splits `HOST:PORT` or `[ADDRESS]:PORT`. An IPv6 address without brackets has no port.
 fn split_port(text: &str) -> Option<(&str, &str)> {
     let (host, port) = text.rsplit_once(':')?;

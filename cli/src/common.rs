@@ -231,6 +231,19 @@ pub(crate) fn finish(
     result.and(recorded)
 }
 
+/// Parses a number of bytes of memory. K, M or G after the number stand for KiB, MiB, GiB.
+pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.strip_suffix(['K', 'M', 'G']) {
+        Some(digits) if text.ends_with('K') => (digits, 10),
+        Some(digits) if text.ends_with('M') => (digits, 20),
+        Some(digits) => (digits, 30),
+        None => (text, 0),
+    };
+    let number = digits.parse::<u64>().ok();
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "expected a number of bytes, as in 4096, 512M or 2G".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;

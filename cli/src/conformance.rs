@@ -27,7 +27,7 @@ use files::Files;
 #[derive(Args, Debug)]
 #[command(after_help = "Example, in two terminals:\n  \
     uwarp agent -a 127.0.0.1 -p 7174\n  \
-    uwarp conformance --target 127.0.0.1:7174\n\n\
+    uwarp conformance --target 127.0.0.1:7174 --token TOKEN\n\n\
     The first Ctrl-C lets the cases under way end and reports them; the second ends at once.\n\
     Exit codes: 0 every case that was played passed, 1 a case failed, 2 no case was played, or the run could not start or \
     finish.")]
@@ -48,6 +48,14 @@ pub(crate) struct Options {
     /// Control port of the agent beside the target [default: the target's port + 1]
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "no_agent")]
     agent: Option<HostPort>,
+    /// Token of the agent, as it printed it at its start
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "UWARP_TOKEN",
+        hide_env_values = true
+    )]
+    token: Option<String>,
     /// Play only the cases that need no agent beside the target
     #[arg(long)]
     no_agent: bool,
@@ -304,6 +312,7 @@ fn config(options: &Options) -> Result<Config, Failure> {
         (None, Target::At(target)) => Some(agent_beside(*target)?),
         (None, _) => None,
     };
+    config.agent_token.clone_from(&options.token);
     config.timeout = options.timeout;
     config.settle = Duration::from_millis(options.settle);
     config.crc = options.crc == Switch::On;

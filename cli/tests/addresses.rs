@@ -104,7 +104,7 @@ fn a_link_local_address_without_a_zone_is_told_that_it_needs_one() {
         );
     }
     // The address is wrong, so the agent must not suggest another control port.
-    let agent = uwarp(&["agent", "-p", "0", "-a", "fe80::1"]).expect(1);
+    let agent = uwarp(&["agent", "-p", "0", "--control", "[fe80::1]:0"]).expect(1);
     agent.says("try: add the interface of that link to the address");
     assert!(!agent.stderr.contains("--control"), "{}", agent.stderr);
     let target = ["conformance", "--target", "[fe80::1]:7174"];

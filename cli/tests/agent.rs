@@ -11,7 +11,7 @@ use common::{PATIENCE, TempFile, Uwarp, client, uwarp};
 /// Starts an agent on free ports. Returns the process and its addresses for RDMA and for
 /// controllers.
 fn agent(args: &[&str]) -> (Uwarp, [SocketAddr; 2]) {
-    let base = ["agent", "-a", "127.0.0.1", "-p", "0"];
+    let base = ["agent", "--no-token", "-a", "127.0.0.1", "-p", "0"];
     let mut agent = Uwarp::start_interruptible(&[&base, args].concat());
     let addrs = ["RDMA on ", "control on "].map(|what| {
         let line = agent.stdout_until(what);
@@ -55,6 +55,26 @@ fn it_serves_both_ports_until_a_signal_ends_it_with_0() {
         let ended = agent.end().expect(0);
         assert_eq!(ended.stderr, "");
     }
+}
+
+#[test]
+fn a_controller_needs_the_token_that_is_printed_and_the_control_port_is_on_loopback() {
+    let mut agent = Uwarp::start_interruptible(&["agent", "-a", "0.0.0.0", "-p", "0"]);
+    let token = agent.stdout_until("token ");
+    let token = token.rsplit(' ').next().unwrap().to_owned();
+    assert_eq!(token.len(), 32);
+    let control = agent.stdout_until("control on ");
+    let control: SocketAddr = control.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(control.ip().is_loopback(), "{control}");
+    let refused = ask(control, "{\"id\":1,\"cmd\":\"query\"}");
+    assert!(refused.contains("\"ok\":false"), "{refused}");
+    let right = format!("{{\"id\":1,\"cmd\":\"token\",\"token\":\"{token}\"}}");
+    assert_eq!(ask(control, &right), "{\"id\":1,\"ok\":true}");
+    // Without a token, other hosts must not reach the control port.
+    let args = ["agent", "-p", "0", "--no-token", "--control", "0.0.0.0:0"];
+    uwarp(&args)
+        .expect(2)
+        .says("other hosts can reach the control address");
 }
 
 #[test]

@@ -31,7 +31,16 @@ impl Drop for Serving {
 /// by a space.
 fn agent(more: &[&str]) -> (Serving, String) {
     let mut child = Command::new(UWARP)
-        .args(["agent", "-a", "127.0.0.1", "-p", "0", "--control", "0"])
+        .args([
+            "agent",
+            "-a",
+            "127.0.0.1",
+            "-p",
+            "0",
+            "--control",
+            "0",
+            "--no-token",
+        ])
         .args(more)
         .stdout(Stdio::piped())
         .spawn()

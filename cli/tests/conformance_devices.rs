@@ -9,7 +9,13 @@ use netns::{has_tun, in_namespace, ip};
 
 /// Starts an agent over this device. Returns the process and the address of its control port.
 fn agent(arguments: &[&str]) -> (Uwarp, String) {
-    let mut agent = Uwarp::start(&[&["agent", "-p", "7174", "--control", "0"], arguments].concat());
+    let mut agent = Uwarp::start(
+        &[
+            &["agent", "-p", "7174", "--control", "0", "--no-token"],
+            arguments,
+        ]
+        .concat(),
+    );
     let line = agent.stdout_until("control on ");
     let control = line.rsplit(' ').next().unwrap().to_owned();
     (agent, control)
@@ -55,7 +61,7 @@ fn over_unix_datagrams() {
 
 #[test]
 fn over_the_kernels_tcp_from_an_address_that_is_named() {
-    let mut agent = Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", "0"]);
+    let mut agent = Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", "0", "--no-token"]);
     let mut at = |what: &str| {
         let line = agent.stdout_until(what);
         line.rsplit(' ').next().unwrap().to_owned()

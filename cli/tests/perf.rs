@@ -276,11 +276,23 @@ fn a_server_that_is_something_else_is_named() {
 }
 
 #[test]
-fn a_peer_that_is_iwarp_and_nothing_more_is_told_apart() {
-    let (server, port) = server(&[]);
+fn a_peer_that_is_iwarp_and_nothing_more_is_told_apart_and_does_not_end_the_server() {
+    let (mut server, port) = server(&[]);
     let addr = format!("127.0.0.1:{port}").parse().unwrap();
     common::client(addr, &["-C", "1"]).expect(1);
-    server.end().expect(1).says("not uwarp perf");
+    server.stderr_until("not uwarp perf");
+    client(&port, "send_bw", &[]).expect(0);
+    server.end().expect(0);
+}
+
+#[test]
+fn a_client_that_wants_too_much_memory_is_declined_and_the_server_goes_on() {
+    let (mut server, port) = server(&["--max-memory", "1M"]);
+    let wants = client(&port, "write_bw", &["-s", "1048576"]).expect(1);
+    wants.says("--max-memory");
+    server.stderr_until("bytes of memory at the server");
+    client(&port, "write_bw", &["-s", "64"]).expect(0);
+    server.end().expect(0);
 }
 
 #[test]

@@ -18,6 +18,8 @@ const COMMAND: Duration = Duration::from_secs(30);
 const MAX_LINE: usize = 65_535;
 /// Maximum number of queued events that no step has consumed yet.
 const MAX_EVENTS: usize = 65_536;
+/// Maximum length of all lines of these events in bytes.
+const MAX_EVENT_BYTES: usize = 32 << 20;
 
 /// Byte stream to an agent. It is a TCP connection or any replacement for one.
 pub trait Channel: Send {
@@ -70,6 +72,9 @@ pub enum AgentError {
     /// The connection to the agent failed.
     #[error("the connection to the agent failed: {0}")]
     Gone(#[from] io::Error),
+    /// The agent wants a token, and none was given.
+    #[error("the agent wants a token; give the one that it printed at its start (--token)")]
+    TokenMissing,
     /// The agent did not answer in time.
     #[error("the agent did not answer {0}")]
     Silent(String),
@@ -100,6 +105,8 @@ pub(crate) struct Agent {
     pending: Vec<u8>,
     /// Events and completions that no step has consumed yet.
     events: VecDeque<Value>,
+    /// Number of bytes of all events since the last reset.
+    event_bytes: usize,
     next_id: u64,
     /// Answer to the command `query`, which describes the target.
     pub(crate) query: Value,
@@ -116,19 +123,30 @@ pub(crate) struct Registered {
 
 impl Agent {
     /// Connects to the control port of an agent.
-    pub(crate) fn connect(to: SocketAddr, timeout: Duration) -> Result<Self, AgentError> {
+    ///
+    /// `token` is sent if the greeting asks for one.
+    pub(crate) fn connect(
+        to: SocketAddr,
+        token: Option<&str>,
+        timeout: Duration,
+    ) -> Result<Self, AgentError> {
         let stream = TcpStream::connect_timeout(&to, timeout)
             .map_err(|error| AgentError::Absent(to, in_words("connect", to, error)))?;
         stream.set_nodelay(true)?;
-        Self::open(Box::new(stream), timeout)
+        Self::open(Box::new(stream), token, timeout)
     }
 
     /// Waits for the greeting of the agent, and then queries the target.
-    pub(crate) fn open(channel: Box<dyn Channel>, timeout: Duration) -> Result<Self, AgentError> {
+    pub(crate) fn open(
+        channel: Box<dyn Channel>,
+        token: Option<&str>,
+        timeout: Duration,
+    ) -> Result<Self, AgentError> {
         let mut agent = Agent {
             channel,
             pending: Vec::new(),
             events: VecDeque::new(),
+            event_bytes: 0,
             next_id: 1,
             query: Value::Null,
         };
@@ -138,6 +156,10 @@ impl Agent {
             .ok_or_else(|| AgentError::Silent("the connection: no greeting came".into()))?;
         if hello["hello"] != json!("uwarp-agent") || hello["protocol"] != json!(1) {
             return Err(AgentError::Nonsense(hello.to_string()));
+        }
+        if hello["token"] == json!(true) {
+            let token = token.ok_or(AgentError::TokenMissing)?;
+            agent.command("token", json!({"token": token}))?;
         }
         agent.query = agent.command("query", json!({}))?;
         Ok(agent)
@@ -215,6 +237,7 @@ impl Agent {
     pub(crate) fn reset(&mut self) -> Result<(), AgentError> {
         self.command("reset", json!({}))?;
         self.events.clear();
+        self.event_bytes = 0;
         Ok(())
     }
 
@@ -235,6 +258,11 @@ impl Agent {
     fn keep(&mut self, event: Value) -> Result<(), AgentError> {
         if self.events.len() == MAX_EVENTS {
             let said = format!("more than {MAX_EVENTS} events in one case, the last one {event}");
+            return Err(AgentError::Nonsense(said));
+        }
+        self.event_bytes += event.to_string().len();
+        if self.event_bytes > MAX_EVENT_BYTES {
+            let said = format!("events of more than {MAX_EVENT_BYTES} bytes in one case");
             return Err(AgentError::Nonsense(said));
         }
         self.events.push_back(event);
@@ -295,7 +323,7 @@ mod tests {
 
     fn said_by(line: &'static [u8]) -> String {
         let hello = b"{\"hello\":\"uwarp-agent\",\"protocol\":1}\n".to_vec();
-        let opened = Agent::open(Box::new(Chatty(hello, line)), COMMAND);
+        let opened = Agent::open(Box::new(Chatty(hello, line)), None, COMMAND);
         opened.err().expect("it is broken").to_string()
     }
 

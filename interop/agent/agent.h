@@ -41,8 +41,17 @@ void reset_all(void);
 
 /* ---- control.c ---- */
 
-/* Opens `stdio`, `tcp:PORT` or a file; a serial port becomes raw. Ends the program on failure. */
-void control_open(const char *where);
+/* Opens `stdio`, `tcp:[ADDRESS:]PORT` or a file; a serial port becomes raw. Controllers over TCP
+ * have to send `token`, unless it is NULL. Ends the program on failure. */
+void control_open(const char *where, const char *token);
+/* Returns true if the controller still has to send the token. */
+bool control_wants_token(void);
+/* Returns true if the controller may run the command `name`. Checks the token if it is the first
+ * command, and sets the error of `in` if the token is missing or wrong. */
+bool control_admit(struct json *in, const char *name);
+/* Ends the connection of a controller over TCP after this line, which is no command. Otherwise a
+ * web page could make a browser send a request whose body has commands. */
+void control_refuse(void);
 /* Fills in at most two entries for poll(2) and returns their number. */
 struct pollfd;
 int control_poll(struct pollfd *out);

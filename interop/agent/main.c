@@ -70,6 +70,8 @@ void greet(void)
 	line_string(&line, "hello", "uwarp-agent");
 	line_number(&line, "protocol", PROTOCOL);
 	line_string(&line, "device", ibv_get_device_name(agent.verbs->device));
+	if (control_wants_token())
+		line_bool(&line, "token", true);
 	line_end(&line);
 }
 
@@ -122,12 +124,19 @@ static void command_exit(struct json *in, struct line *out)
 	agree(out);
 }
 
+static void command_token(struct json *in, struct line *out)
+{
+	(void)in; /* control_admit has checked the token */
+	agree(out);
+}
+
 static const struct {
 	const char *name;
 	const char *keys;
 	void (*run)(struct json *in, struct line *out);
 } commands[] = {
 	{ "query", "", command_query },
+	{ "token", "token", command_token },
 	{ "reset", "", command_reset },
 	{ "exit", "", command_exit },
 	{ "reg", "len access pd skew", command_reg },
@@ -180,6 +189,10 @@ static void command(char *text)
 	if (json_parse(&in, text)) {
 		name = json_string(&in, "cmd", "");
 		line_number(&out, "id", json_number(&in, "id", 0));
+	}
+	if (in.error || !control_admit(&in, name)) {
+		control_refuse();
+	} else {
 		while (i < count && strcmp(commands[i].name, name) != 0)
 			i++;
 		if (i == count)
@@ -258,13 +271,14 @@ static void loop(void)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: uwarp-agent --control tcp:PORT|stdio|FILE [--device NAME]\n");
+	fprintf(stderr, "usage: uwarp-agent --control tcp:[ADDRESS:]PORT|stdio|FILE [--token TOKEN] "
+			"[--device NAME]\n");
 	exit(2);
 }
 
 int main(int argc, char **argv)
 {
-	const char *control = NULL, *device = NULL;
+	const char *control = NULL, *device = NULL, *token = NULL;
 
 	for (int i = 1; i < argc; i += 2) {
 		if (i + 1 == argc)
@@ -273,6 +287,8 @@ int main(int argc, char **argv)
 			control = argv[i + 1];
 		else if (strcmp(argv[i], "--device") == 0)
 			device = argv[i + 1];
+		else if (strcmp(argv[i], "--token") == 0)
+			token = argv[i + 1];
 		else
 			usage();
 	}
@@ -280,7 +296,7 @@ int main(int argc, char **argv)
 		usage();
 	signal(SIGPIPE, SIG_IGN);
 	open_device(device);
-	control_open(control);
+	control_open(control, token);
 	loop();
 	reset_all();
 	control_flush();

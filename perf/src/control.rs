@@ -16,6 +16,9 @@ use crate::greeting::{self, Mismatch};
 /// Maximum length of a message in bytes.
 const MESSAGE: u32 = 64 << 10;
 
+/// Phase of a connection, for errors.
+const BEFORE_GREETING: &str = "before its greeting";
+
 /// One end of the control connection. The client asks and the server answers, so at most one
 /// message is in flight.
 pub(crate) struct Control {
@@ -66,9 +69,27 @@ impl Control {
     /// The errors of [`Control::receive`]. If the peer uses another protocol, the error names that
     /// protocol.
     pub(crate) fn receive_greeting(&self, patience: Duration) -> Result<(), PerfError> {
-        let message = self.wait("before its greeting", patience)?;
+        let message = self.wait(BEFORE_GREETING, patience)?;
+        self.check_greeting(&message)
+    }
+
+    /// Returns true if the peer's greeting has arrived. Does not wait.
+    ///
+    /// # Errors
+    /// As [`Control::receive_greeting`].
+    pub(crate) fn try_receive_greeting(&self) -> Result<bool, PerfError> {
+        let Some(completion) = self.cq.poll_one() else {
+            return Ok(false);
+        };
+        match self.take(completion, BEFORE_GREETING)? {
+            Some(message) => self.check_greeting(&message).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn check_greeting(&self, message: &[u8]) -> Result<(), PerfError> {
         let peer = self.peer;
-        greeting::check(&message).map_err(|mismatch| match mismatch {
+        greeting::check(message).map_err(|mismatch| match mismatch {
             Mismatch::Perftest(version) => PerfError::Perftest {
                 peer,
                 version: Some(version),

@@ -25,6 +25,16 @@ pub enum PerfError {
         /// Reason that the server gave.
         reason: String,
     },
+    /// The plan needs more memory than the server allows.
+    #[error(
+        "the test needs {needed} bytes of memory at the server, which allows {limit} (its --max-memory)"
+    )]
+    TooMuchMemory {
+        /// Number of bytes that the plan needs.
+        needed: u64,
+        /// Limit of the server in bytes.
+        limit: u64,
+    },
     /// The connection to the server could not be established.
     #[error("{error}")]
     Connect {

@@ -20,8 +20,8 @@ pub enum Event<'a> {
         /// ([`Qp::congestion_control`](uwarp_verbs::Qp::congestion_control)).
         congestion: Option<&'a str>,
     },
-    /// The server refused a connection that does not belong to a client. The server continues to
-    /// wait.
+    /// The server refused a connection that does not belong to a client, or whose plan it declined.
+    /// The server continues to wait.
     ForeignConnection(&'a PerfError),
     /// Result of one size, measured by this side. A server measures only if it also sends.
     Row(&'a Row),

@@ -1,5 +1,7 @@
 //! Server of a performance test, which performs the other side of a client's plan.
 
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -16,14 +18,26 @@ use crate::latency::PingPong;
 use crate::message::{ToClient, ToServer};
 use crate::plan::Plan;
 use crate::results::{Bandwidth, Figures, Row};
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, memory_of};
 use crate::usage::Usage;
+
+/// Maximum time from the connection of a client until its plan has arrived.
+const INTRODUCTION: Duration = Duration::from_secs(10);
+
+/// Maximum number of connections that may wait for their plan. One more replaces the oldest.
+const MAX_NEWCOMERS: usize = 64;
+
+/// Default of [`Server::max_memory`].
+const DEFAULT_MEMORY: u64 = 1 << 30;
 
 /// Maximum time to wait for the client's next message, and for its connections.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Interval at which a waiting server checks for connections that do not belong to a client.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The same while connections wait for their plans, because their messages do not wake the server.
+const SOON: Duration = Duration::from_millis(1);
 
 /// Maximum number of attempts to find a port that is free on both loopback addresses.
 const TRIES: usize = 16;
@@ -34,6 +48,7 @@ pub struct Server {
     device: Device,
     /// One listener for each address.
     listeners: Vec<Listener>,
+    max_memory: u64,
 }
 
 impl Server {
@@ -45,6 +60,7 @@ impl Server {
         Ok(Server {
             device: device.clone(),
             listeners: vec![device.listen(addr)?],
+            max_memory: DEFAULT_MEMORY,
         })
     }
 
@@ -76,6 +92,15 @@ impl Server {
         }
     }
 
+    /// Sets the maximum memory in bytes that the plan of a client may use at this server: twice the
+    /// largest message for each QP, and the queues (estimated). The default is 1 GiB. A plan that
+    /// needs more is declined, and the server waits for the next one.
+    #[must_use]
+    pub fn max_memory(mut self, bytes: u64) -> Self {
+        self.max_memory = bytes;
+        self
+    }
+
     /// Returns the first of the server's addresses.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
@@ -87,33 +112,23 @@ impl Server {
         self.listeners.iter().map(Listener::local_addr)
     }
 
-    /// Waits for a client and performs the server's side of its plan. Connections that are not
-    /// iWARP, and connections of perftest, are reported as [`Event::ForeignConnection`].
+    /// Waits for a client and performs the server's side of its plan. Connections that bring no
+    /// plan are reported as [`Event::ForeignConnection`]: those that are not iWARP, those of
+    /// perftest, and those that end or stay silent for 10 s. So are those whose plan is declined.
+    /// They do not delay a client.
     ///
     /// # Errors
     /// [`PerfError`] if the client or the device fails. If a client fails, the next client can
     /// still be served.
     pub fn serve_one(&self, mut report: impl FnMut(Event<'_>)) -> Result<(), PerfError> {
         let pd = self.device.alloc_pd()?;
-        let control = self.client(&pd, &mut report)?;
-        control.send_greeting()?;
-        let plan = match control.receive("before its plan", PATIENCE)? {
-            ToServer::Hello { plan } => plan,
-            other => return Err(control.protocol(format!("its first message is {other:?}"))),
-        };
-        if let Err(error) = plan.check() {
-            control.send(&ToClient::Declined {
-                reason: error.to_string(),
-            })?;
-            let _ = control.qp.wait_closed(CLOSE);
-            return Err(error.into());
-        }
+        let (control, plan, mut traffic) = self.client(&pd, &mut report)?;
         report(Event::Begins {
             peer: control.peer,
             plan: &plan,
             congestion: control.qp.congestion_control().as_deref(),
         });
-        let traffic = self.connections(&pd, &plan, &control, &mut report)?;
+        self.connect(&mut traffic, &plan, &control, &mut report)?;
         Session {
             plan: &plan,
             control: &control,
@@ -124,91 +139,156 @@ impl Server {
         Ok(())
     }
 
-    /// Waits for the next client's control connection and its greeting. A client that is perftest
-    /// is reported, and the wait continues.
+    /// Creates the resources for a plan. Fails if the plan makes no sense, or needs more than this
+    /// server allows or the device has.
+    fn prepare(
+        &self,
+        pd: &uwarp_verbs::Pd,
+        plan: &Plan,
+        peer: SocketAddr,
+    ) -> Result<Traffic, PerfError> {
+        plan.check()?;
+        let (needed, limit) = (memory_of(plan), self.max_memory);
+        if needed > limit {
+            return Err(PerfError::TooMuchMemory { needed, limit });
+        }
+        Traffic::new(&self.device, pd, plan, peer)
+    }
+
+    /// Waits for the next client: the first connection whose plan has arrived and can be performed.
+    /// Connections wait for their plans side by side, so a silent one does not delay a client. The
+    /// others are closed.
     fn client(
         &self,
         pd: &uwarp_verbs::Pd,
         report: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Control, PerfError> {
+    ) -> Result<(Control, Plan, Traffic), PerfError> {
+        let mut newcomers: VecDeque<Newcomer> = VecDeque::new();
         loop {
-            let request = self.request(None, <[u8]>::is_empty, report)?;
-            let control = Control::new(&self.device, pd, request.peer_addr())?;
-            request.accept(&control.qp, &AcceptOptions::default())?;
-            match control.receive_greeting(PATIENCE) {
-                Ok(()) => return Ok(control),
-                Err(error @ PerfError::Perftest { .. }) => report(Event::ForeignConnection(&error)),
-                Err(error) => return Err(error),
+            while let Some(request) = self.poll_request(<[u8]>::is_empty, report)? {
+                if newcomers.len() == MAX_NEWCOMERS {
+                    newcomers.pop_front();
+                }
+                match self.newcomer(pd, request) {
+                    Ok(newcomer) => newcomers.push_back(newcomer),
+                    Err(error) => report(Event::ForeignConnection(&error)),
+                }
             }
+            let mut index = 0;
+            while let Some(newcomer) = newcomers.get_mut(index) {
+                match newcomer.poll() {
+                    Ok(None) => index += 1,
+                    Ok(Some(plan)) => {
+                        let peer = newcomer.control.peer;
+                        match self.prepare(pd, &plan, peer) {
+                            Ok(traffic) => {
+                                if let Some(newcomer) = newcomers.remove(index) {
+                                    return Ok((newcomer.control, plan, traffic));
+                                }
+                            }
+                            Err(error) => {
+                                newcomer.decline(&error);
+                                report(Event::ForeignConnection(&error));
+                                index += 1;
+                            }
+                        }
+                    }
+                    Err(error) => {
+                        let is_reported = newcomer.is_declined;
+                        newcomers.remove(index);
+                        if !is_reported {
+                            report(Event::ForeignConnection(&error));
+                        }
+                    }
+                }
+            }
+            self.wait(if newcomers.is_empty() { LOOK } else { SOON });
         }
     }
 
-    /// Waits for the next connection request whose private data `wanted` accepts. All others are
+    fn newcomer(
+        &self,
+        pd: &uwarp_verbs::Pd,
+        request: ConnectRequest,
+    ) -> Result<Newcomer, PerfError> {
+        let control = Control::new(&self.device, pd, request.peer_addr())?;
+        request.accept(&control.qp, &AcceptOptions::default())?;
+        Ok(Newcomer {
+            control,
+            is_greeted: false,
+            is_declined: false,
+            deadline: Instant::now() + INTRODUCTION,
+        })
+    }
+
+    /// Returns a pending connection request whose private data `wanted` accepts. All others are
     /// rejected, because there is one client at a time.
+    fn poll_request(
+        &self,
+        wanted: impl Fn(&[u8]) -> bool,
+        report: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Option<ConnectRequest>, PerfError> {
+        for listener in &self.listeners {
+            while let Some((peer, error)) = listener.poll_failure() {
+                report(Event::ForeignConnection(&PerfError::startup(peer, error)));
+            }
+            while let Some(request) = listener.poll_request() {
+                if wanted(request.private_data()) {
+                    return Ok(Some(request));
+                }
+                let _ = request.reject(&[]);
+            }
+            if let Some(error) = listener.fault() {
+                return Err(ListenError::Down { error }.into());
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for the next connection request whose private data `wanted` accepts, for at most
+    /// `patience`.
     fn request(
         &self,
-        patience: Option<Duration>,
+        patience: Duration,
         wanted: impl Fn(&[u8]) -> bool,
         report: &mut dyn FnMut(Event<'_>),
     ) -> Result<ConnectRequest, PerfError> {
-        let deadline = patience.map(|patience| Instant::now() + patience);
+        let deadline = Instant::now() + patience;
         loop {
-            for listener in &self.listeners {
-                while let Some((peer, error)) = listener.poll_failure() {
-                    report(Event::ForeignConnection(&PerfError::startup(peer, error)));
-                }
-                while let Some(request) = listener.poll_request() {
-                    if wanted(request.private_data()) {
-                        return Ok(request);
-                    }
-                    let _ = request.reject(&[]);
-                }
-                if let Some(error) = listener.fault() {
-                    return Err(ListenError::Down { error }.into());
-                }
+            if let Some(request) = self.poll_request(&wanted, report)? {
+                return Ok(request);
             }
-            if let (Some(waited), Some(deadline)) = (patience, deadline)
-                && Instant::now() >= deadline
-            {
-                return Err(ListenError::TimedOut { waited }.into());
+            if Instant::now() >= deadline {
+                return Err(ListenError::TimedOut { waited: patience }.into());
             }
-            self.wait();
+            self.wait(LOOK);
         }
     }
 
-    /// Waits until a listener has a pending request, at most for [`LOOK`].
-    fn wait(&self) {
+    /// Waits until a listener has a pending request, at most for `most`.
+    fn wait(&self, most: Duration) {
         let events = |listener| PollFd::new(listener, PollFlags::IN);
         let mut fds: Vec<_> = self.listeners.iter().map(events).collect();
-        let timeout = Timespec::try_from(LOOK).ok();
+        let timeout = Timespec::try_from(most).ok();
         // The result is ignored, because an interrupted wait is only shorter.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    fn connections(
+    /// Accepts the data connections of a client, and exchanges the addresses of memory with it.
+    fn connect(
         &self,
-        pd: &uwarp_verbs::Pd,
+        traffic: &mut Traffic,
         plan: &Plan,
         control: &Control,
         report: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Traffic, PerfError> {
-        let mut traffic = match Traffic::new(&self.device, pd, plan, control.peer) {
-            Ok(traffic) => traffic,
-            Err(error) => {
-                control.send(&ToClient::Declined {
-                    reason: error.to_string(),
-                })?;
-                let _ = control.qp.wait_closed(CLOSE);
-                return Err(error);
-            }
-        };
-        let session = fastrand::u64(..);
+    ) -> Result<(), PerfError> {
+        let session = random_session();
         control.send(&ToClient::Welcome { session })?;
         let options = AcceptOptions::default().ird(plan.reads).ord(plan.reads);
         let ours = |bytes: &[u8]| parse_introduction(bytes).is_some_and(|(of, _)| of == session);
         let mut taken = vec![false; traffic.qps.len()];
         for _ in 0..traffic.qps.len() {
-            let request = self.request(Some(PATIENCE), ours, report)?;
+            let request = self.request(PATIENCE, ours, report)?;
             let index =
                 parse_introduction(request.private_data()).map_or(0, |(_, index)| index as usize);
             match taken.get_mut(index) {
@@ -221,8 +301,63 @@ impl Server {
             ToServer::Memory(memory) => traffic.set_remote(memory)?,
             other => return Err(control.protocol(format!("it sent {other:?} unexpectedly"))),
         }
-        control.send(&ToClient::Memory(traffic.memory()))?;
-        Ok(traffic)
+        control.send(&ToClient::Memory(traffic.memory()))
+    }
+}
+
+/// Returns a session number that others cannot guess. Otherwise a stranger could open the
+/// connections of a client.
+fn random_session() -> u64 {
+    // The keys of a `RandomState` are random bytes of the operating system.
+    RandomState::new().hash_one(Instant::now())
+}
+
+/// A connection that has not sent its plan yet, or whose plan was declined.
+struct Newcomer {
+    control: Control,
+    is_greeted: bool,
+    /// True if the plan was declined. The connection stays until the client has read the reason and
+    /// closes it.
+    is_declined: bool,
+    deadline: Instant,
+}
+
+impl Newcomer {
+    /// Tells the client why its plan is declined.
+    fn decline(&mut self, error: &PerfError) {
+        let reason = error.to_string();
+        // If the connection fails, `poll` reports it.
+        let _ = self.control.send(&ToClient::Declined { reason });
+        self.is_declined = true;
+        self.deadline = Instant::now() + CLOSE;
+    }
+
+    /// Returns the plan if it has arrived. Answers the greeting. Does not wait. Fails if the
+    /// connection has ended, or its time is over.
+    fn poll(&mut self) -> Result<Option<Plan>, PerfError> {
+        if !self.is_greeted && self.control.try_receive_greeting()? {
+            self.control.send_greeting()?;
+            self.is_greeted = true;
+        }
+        if self.is_greeted
+            && let Some(message) = self.control.try_receive("before its plan")?
+        {
+            return match message {
+                ToServer::Hello { plan } if !self.is_declined => Ok(Some(plan)),
+                other => {
+                    let what = format!("it sent {other:?} instead of its first plan");
+                    Err(self.control.protocol(what))
+                }
+            };
+        }
+        if Instant::now() >= self.deadline {
+            return Err(PerfError::Silent {
+                peer: self.control.peer,
+                seconds: INTRODUCTION.as_secs(),
+                during: "before its plan",
+            });
+        }
+        Ok(None)
     }
 }
 

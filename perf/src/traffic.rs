@@ -16,6 +16,28 @@ use crate::plan::{Plan, Waiting};
 /// Maximum time for which the target holds a Send until a receive is posted.
 const HOLD: Duration = Duration::from_secs(20);
 
+/// Estimates of memory in bytes: a work request with its element, a completion, and a connection
+/// without its queues.
+const REQUEST: u64 = 144;
+const COMPLETION: u64 = 128;
+const CONNECTION: u64 = 16 << 10;
+
+/// Returns the memory in bytes that one side of a plan uses: its region, and an estimate of its
+/// queues.
+pub(crate) fn memory_of(plan: &Plan) -> u64 {
+    let qps = u64::from(plan.qps);
+    let stride = u64::from(plan.largest()).next_multiple_of(64);
+    let sends = u64::from(plan.tx_depth) + 2;
+    let receives = match plan.test.takes_receives() {
+        true => u64::from(plan.rx_depth),
+        false => 1,
+    };
+    let inline = sends.saturating_mul(plan.inline.into());
+    let queues = (sends + receives) * (REQUEST + COMPLETION);
+    let each = (2 * stride + CONNECTION + queues).saturating_add(inline);
+    qps.saturating_mul(each)
+}
+
 /// Data connections of one side, with the resources that they share.
 pub(crate) struct Traffic {
     pub(crate) qps: Vec<Qp>,

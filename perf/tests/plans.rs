@@ -342,6 +342,72 @@ fn a_client_of_perftest_over_tcp_is_named_and_the_server_goes_on() {
     serving.join().unwrap().unwrap();
 }
 
+/// One silent connection blocked the server for a minute before, and then ended it.
+#[test]
+fn silent_and_closed_connections_do_not_delay_a_client() {
+    let device = Device::tcp().unwrap();
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(8).unwrap());
+    let server = Server::listen(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = server.local_addr();
+    let (tell, told) = mpsc::channel();
+    let serving = thread::spawn(move || {
+        server.serve_one(|event| {
+            if let Event::ForeignConnection(error) = event {
+                tell.send(error.to_string()).unwrap();
+            }
+        })
+    });
+    let connect = || {
+        let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+        qp.connect(addr, &ConnectOptions::default()).unwrap();
+        qp
+    };
+    // More than the server keeps: the newest displace the oldest.
+    let silent: Vec<_> = (0..100).map(|_| connect()).collect();
+    drop(connect());
+    told.recv().unwrap();
+    let plan = small(Test::WriteBandwidth, &[64]);
+    run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap();
+    serving.join().unwrap().unwrap();
+    drop(silent);
+}
+
+#[test]
+fn a_plan_beyond_the_memory_of_the_server_is_declined_before_anything_is_allocated() {
+    let device = Device::tcp().unwrap();
+    let server = Server::listen(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = server.local_addr();
+    let serving = thread::spawn(move || {
+        let mut declined = Vec::new();
+        let served = server.serve_one(|event| {
+            if let Event::ForeignConnection(error) = event {
+                declined.push(error.to_string());
+            }
+        });
+        served.map(|()| declined)
+    });
+    let declined = |change: fn(&mut uwarp_perf::Plan)| {
+        let mut plan = small(Test::ReadBandwidth, &[1 << 30]);
+        change(&mut plan);
+        let error = run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap_err();
+        assert!(error.to_string().contains("--max-memory"), "{error}");
+    };
+    declined(|plan| plan.qps = 7);
+    // The queues alone would take gigabytes.
+    declined(|plan| {
+        plan.sizes = vec![1];
+        (plan.qps, plan.tx_depth) = (1_024, 32_768);
+    });
+    let plan = small(Test::WriteBandwidth, &[64]);
+    run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap();
+    let declined = serving.join().unwrap().unwrap();
+    assert_eq!(declined.len(), 2, "{declined:?}");
+    assert!(
+        declined.iter().all(|why| why.contains("bytes of memory")),
+        "{declined:?}"
+    );
+}
+
 /// With `-R`, perftest sends only its 16 bytes until it knows the other version.
 #[test]
 fn perftest_over_rdma_cm_is_named_both_ways() {
@@ -408,24 +474,37 @@ fn a_server_that_cannot_says_why() {
     plan.tx_depth = 32_768;
     let refused = run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap_err();
     assert!(matches!(refused, PerfError::Declined { .. }), "{refused}");
-    assert!(
-        refused.to_string().contains("65536") || refused.to_string().contains("CQ"),
-        "{refused}"
-    );
-    assert!(serving.join().unwrap().is_err());
+    assert!(refused.to_string().contains("--max-memory"), "{refused}");
+    // The server still serves a client that asks for less.
+    let plan = small(Test::WriteBandwidth, &[64]);
+    run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap();
+    serving.join().unwrap().unwrap();
 }
 
 #[test]
-fn a_peer_that_is_something_else_is_told_so() {
-    let (addr, serving) = server();
+fn a_peer_that_is_something_else_is_named_and_the_server_goes_on() {
     let device = Device::tcp().unwrap();
+    let server = Server::listen(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = server.local_addr();
+    let (tell, told) = mpsc::channel();
+    let serving = thread::spawn(move || {
+        server.serve_one(|event| {
+            if let Event::ForeignConnection(error) = event {
+                let is_protocol = matches!(error, PerfError::Protocol { .. });
+                tell.send((is_protocol, error.to_string())).unwrap();
+            }
+        })
+    });
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(8).unwrap());
     let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
     qp.connect(addr, &ConnectOptions::default()).unwrap();
     qp.post_send(&uwarp_verbs::SendWr::send_inline(0, b"hello"))
         .unwrap();
-    let error = serving.join().unwrap().unwrap_err();
-    assert!(matches!(error, PerfError::Protocol { .. }), "{error}");
+    let (is_protocol, error) = told.recv().unwrap();
+    assert!(is_protocol, "{error}");
+    let plan = small(Test::WriteBandwidth, &[64]);
+    run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap();
+    serving.join().unwrap().unwrap();
 }
 
 /// The duration ends before the first message completes, because 32 MiB take more than a

@@ -28,6 +28,7 @@ pub const VARIABLES: &[&str] = &[
     "UWARP_QUIET",
     "UWARP_SEND_IN_PLACE",
     "UWARP_STRICT",
+    "UWARP_TOKEN",
     "UWARP_TRACE",
     "UWARP_WRITE_EVENTS",
 ];

@@ -7,3 +7,4 @@ mod local;
 mod network;
 mod operations;
 mod sessions;
+mod strangers;

@@ -111,6 +111,9 @@ fn the_end_of_the_agent_ends_its_controllers() {
 fn one_controller_too_many_is_told_so() {
     let agent = agent();
     let mut controllers: Vec<_> = (0..64).map(|_| Controller::new(&agent)).collect();
+    for controller in &mut controllers {
+        controller.ok("query", json!({}));
+    }
     let mut late = Controller::silent(&agent);
     let told: Value = late.line().unwrap();
     assert_eq!(

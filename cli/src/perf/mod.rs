@@ -243,13 +243,16 @@ fn listen(options: &Options, device: &Device) -> Result<Server, Failure> {
             SocketAddr::new(options.device.listen_ip(), options.port)
         }
         None => {
-            return Server::listen_on_loopback(device, options.port).map_err(|error| {
+            let listening = Server::listen_on_loopback(device, options.port);
+            let server = listening.map_err(|error| {
                 let port = options.port;
                 Failure::because(format!("cannot listen on port {port} of loopback: {error}"))
-            });
+            })?;
+            return Ok(server.max_memory(options.max_memory));
         }
     };
     Server::listen(device, addr)
+        .map(|server| server.max_memory(options.max_memory))
         .map_err(|error| Failure::because(format!("cannot listen on {addr}: {error}")))
 }
 

@@ -7,7 +7,7 @@ use uwarp_perf::{ATOMIC_SIZE, Atomic, Plan, Test, Until, Waiting};
 
 use super::perftest::Ignored;
 use crate::address::Host;
-use crate::common::Common;
+use crate::common::{Common, memory_size};
 use crate::device::DeviceOption;
 
 /// Options of `uwarp perf`, with the names of perftest.
@@ -41,6 +41,16 @@ pub(crate) struct Options {
     /// Server: serve clients one after the other until it is stopped, instead of one client
     #[arg(short = 'P', long, conflicts_with = "server")]
     pub(super) persistent: bool,
+    /// Server: memory that the test of a client may use; K, M or G after the number stand for KiB,
+    /// MiB, GiB
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "1G",
+        value_parser = memory_size,
+        conflicts_with = "server"
+    )]
+    pub(super) max_memory: u64,
     #[command(flatten)]
     pub(super) load: Load,
     #[command(flatten)]

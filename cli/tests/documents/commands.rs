@@ -52,7 +52,8 @@ const RUN: Run = Run {
 
 /// Commands that start a target of the conformance suite at the address that the pages use.
 const TARGET: &str = "ip addr add 192.0.2.2/32 dev lo
-uwarp agent -a 192.0.2.2 -p 7174 >/dev/null &
+export UWARP_TOKEN=secret
+uwarp agent -a 192.0.2.2 -p 7174 --control 192.0.2.2:7175 >/dev/null &
 until_listening";
 
 /// Commands that start a server of rping at the address that the pages use.
@@ -76,7 +77,7 @@ const BLOCKS: &[(&str, &str, How)] = &[
         mostly: &["server DISCONNECT EVENT...", "wait for RDMA_READ_ADV state 10"],
         ..RUN
     })),
-    ("README.md", "uwarp agent", How::Run(RUN)),
+    ("README.md", "export UWARP_TOKEN", How::Run(RUN)),
     ("README.md", "cargo example", How::Run(Run { examples: &["rpc"], ..RUN })),
     ("README.md", "cargo test", How::Named),
     ("CONTRIBUTING.md", "./ci.sh", How::Named),
@@ -91,7 +92,7 @@ const BLOCKS: &[(&str, &str, How)] = &[
     ("docs/commands.md", "cargo build", How::Named),
     ("docs/conformance.md", "uwarp conformance --target 192.0.2.2:7174 --no-agent", How::Run(Run { before: TARGET, ..RUN })),
     ("docs/conformance.md", "rping -s", How::Reader("the target has an RDMA device")),
-    ("docs/conformance.md", "uwarp agent", How::Run(Run { servers: 1, ..RUN })),
+    ("docs/conformance.md", "export UWARP_TOKEN", How::Run(RUN)),
     ("docs/conformance.md", "uwarp conformance --device", How::Reader("cli/tests/conformance_devices.rs sets up both ends")),
     ("docs/conformance.md", "uwarp conformance --list", How::Run(Run { before: TARGET, ..RUN })),
     ("docs/conformance.md", "uwarp conformance --target 192.0.2.2:7174 --deviations", How::Reader("the file is the reader's own")),

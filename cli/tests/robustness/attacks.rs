@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::report::MIB;
 use crate::scene::Scene;
 use crate::victim::{Confined, Usage};
-use crate::{Result, deaths, messages, startup};
+use crate::{Result, deaths, messages, startup, strangers};
 
 /// Definition of one attack.
 pub(crate) struct Attack {
@@ -183,6 +183,16 @@ pub(crate) const ATTACKS: &[Attack] = &[
         memory: SOME,
         visited: true,
         run: messages::zero_length_flood,
+    },
+    Attack {
+        name: "strangers_at_the_control_port",
+        title: "requests of web pages, and silent connections, at the control port of the agent",
+        load: [4_000, 200],
+        rate: 200,
+        confined: Confined::Not,
+        memory: SOME,
+        visited: true,
+        run: strangers::at_the_control_port,
     },
     Attack {
         name: "peer_killed",

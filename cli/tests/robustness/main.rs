@@ -18,6 +18,7 @@ mod raw;
 mod report;
 mod scene;
 mod startup;
+mod strangers;
 mod victim;
 
 use std::io::Write as _;

@@ -28,7 +28,7 @@ fn open(from: Ipv4Addr, to: SocketAddr) -> io::Result<Option<TcpStream>> {
 }
 
 /// Checks whether the other side has closed or reset the connection. Discards up to 64 bytes.
-fn poll_closed(stream: &mut TcpStream) -> io::Result<bool> {
+pub(crate) fn poll_closed(stream: &mut TcpStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
     let closed = match stream.read(&mut [0; 64]) {
         Ok(count) => count == 0,

@@ -83,7 +83,7 @@ impl Victim {
             command.env("GLIBC_TUNABLES", tunables);
         }
         let mut child = command
-            .args(["agent", "--device", device, "-a", addr, "-p"])
+            .args(["agent", "--no-token", "--device", device, "-a", addr, "-p"])
             .arg(ports[0].to_string())
             .arg("--control")
             .arg(ports[1].to_string())

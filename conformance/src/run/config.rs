@@ -44,6 +44,8 @@ pub struct Config {
     /// Control address of the agent of the target. Without it, cases that need an agent are
     /// skipped.
     pub agent: Option<SocketAddr>,
+    /// Token for the agent, if the agent asks for one.
+    pub agent_token: Option<String>,
     /// Maximum time to wait for a message or event that the case expects.
     pub timeout: Duration,
     /// Time to wait before the suite concludes that no message or event arrives.
@@ -82,6 +84,7 @@ impl Config {
         Config {
             target,
             agent: None,
+            agent_token: None,
             timeout: Duration::from_secs(5),
             quiet: Duration::from_millis(100),
             settle: Duration::ZERO,

@@ -15,7 +15,7 @@ use super::player::{Player, Step, Stop};
 use super::startup::{answer_members, merge, qp};
 use crate::agent::number;
 use crate::script::{Answer, Setup};
-use crate::transport::{Listener, Stream};
+use crate::transport::{Listener, Stream, accept_first_to_send};
 
 /// Time limit for the first connection from a target that connects to the suite. It is long enough
 /// to start the target by hand.
@@ -232,11 +232,15 @@ fn accept(
     contact: &Contact,
     listener: &mut dyn Listener,
 ) -> Result<Option<Box<dyn Stream>>, Stop> {
+    let network = &*config.network;
     let mut attempt = || {
-        let came = listener.accept(config.timeout)?;
+        let came = match config.target {
+            Target::Dials(_) => accept_first_to_send(network, listener, config.timeout)?,
+            // Nobody else knows the port.
+            _ => listener.accept(config.timeout)?,
+        };
         came.ok_or_else(|| ErrorKind::TimedOut.into())
     };
-    let network = &*config.network;
     let made = match config.target {
         Target::Dials(_) => contact.make(network, TO_START, None, attempt),
         Target::Command(_) => contact.make(network, Duration::ZERO, None, attempt),

@@ -69,7 +69,11 @@ impl Fresh<'_> {
     fn start(&mut self) -> Result<(), AgentError> {
         self.agent = None;
         let channel = self.targets.start()?;
-        self.agent = Some(Agent::open(channel, self.config.timeout)?);
+        self.agent = Some(Agent::open(
+            channel,
+            self.config.agent_token.as_deref(),
+            self.config.timeout,
+        )?);
         // The first connection to a new target may take longer than later ones.
         for _ in 0..WARM_UP {
             if self.lives() {

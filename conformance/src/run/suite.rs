@@ -162,7 +162,11 @@ pub fn run_with_agent(
 ) -> Result<Vec<Outcome>, RunError> {
     let deviations = known(config)?;
     let chosen = choose(config, selection)?;
-    let mut agent = Some(Agent::open(channel, config.timeout)?);
+    let mut agent = Some(Agent::open(
+        channel,
+        config.agent_token.as_deref(),
+        config.timeout,
+    )?);
     progress.begins(chosen.len());
     let contact = Contact::default();
     let mut outcomes = Vec::new();
@@ -239,11 +243,11 @@ fn agents(config: &Config) -> Result<Vec<Option<Agent>>, RunError> {
     let Some(at) = config.agent else {
         return Ok((0..config.jobs.max(1)).map(|_| None).collect());
     };
-    let first = Agent::connect(at, config.timeout)?;
+    let first = Agent::connect(at, config.agent_token.as_deref(), config.timeout)?;
     let takes_one = first.query.get("scoped_regions").is_none();
     let mut agents = vec![Some(first)];
     while agents.len() < config.jobs && !takes_one {
-        match Agent::connect(at, Duration::from_secs(2)) {
+        match Agent::connect(at, config.agent_token.as_deref(), Duration::from_secs(2)) {
             Ok(agent) => agents.push(Some(agent)),
             Err(_) => break,
         }
@@ -289,7 +293,7 @@ fn worker(
             continue;
         }
         if let (Some(at), None) = (config.agent, &agent) {
-            match Agent::connect(at, config.timeout) {
+            match Agent::connect(at, config.agent_token.as_deref(), config.timeout) {
                 Ok(new) => *agent = Some(new),
                 Err(error) => {
                     contact.lose();

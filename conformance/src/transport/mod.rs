@@ -1,6 +1,7 @@
 //! Interface to TCP implementations. The suite uses only a byte stream, FIN and reset.
 
 mod driver;
+mod first;
 mod kernel;
 mod llp;
 mod queued;
@@ -10,6 +11,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+pub(crate) use first::accept_first_to_send;
 pub use kernel::KernelTcp;
 pub(crate) use kernel::in_words;
 pub use llp::LlpTcp;

@@ -299,7 +299,7 @@ fn against_siw(
 
 /// Runs cases against our own stack on the loopback interface of this namespace.
 fn against_uwarp(run: Run, cases: Vec<String>) -> Result<Vec<Outcome>> {
-    let mut agent = Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", "0"])?;
+    let mut agent = Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", "0", "--no-token"])?;
     let mut port = |what: &str| -> Result<_> {
         let line = agent.wait_for(what, Duration::from_secs(20))?;
         let at = line.rsplit(' ').next().unwrap_or_default();

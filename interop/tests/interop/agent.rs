@@ -107,17 +107,21 @@ fn the_pattern(rig: &mut Rig) -> Result<Outcome> {
 /// Runs two more agents in the guest, each with its own controller.
 fn control_channels(rig: &mut Rig) -> Result<Outcome> {
     const LINES: &str = r#"{"id":1,"cmd":"reg","len":8}\n{"id":2,"cmd":"nothing"}\n"#;
+    const TOKEN: &str = r#"{"id":0,"cmd":"token","token":"secret"}\n"#;
     let port = 7999;
-    // The second controller finds no objects of the first one, and ends the agent.
+    // A web page and a controller without the token run no command. The last controller finds no
+    // objects of the one before, and ends the agent.
     let commands = format!(
-        "printf '{LINES}' | nc 127.0.0.1 {port}; \
-         printf '{LINES}{{\"id\":3,\"cmd\":\"exit\"}}\\n' | nc 127.0.0.1 {port}"
+        "printf 'POST / HTTP/1.1\\r\\n\\r\\n{TOKEN}{LINES}' | nc 127.0.0.1 {port}; \
+         printf '{LINES}' | nc 127.0.0.1 {port}; \
+         printf '{TOKEN}{LINES}' | nc 127.0.0.1 {port}; \
+         printf '{TOKEN}{LINES}{{\"id\":3,\"cmd\":\"exit\"}}\\n' | nc 127.0.0.1 {port}"
     );
     let mut agent = rig
         .guest
-        .spawn(&format!("uwarp-agent --control tcp:{port}"))?;
+        .spawn(&format!("uwarp-agent --control tcp:{port} --token secret"))?;
     agent.wait_listening(port, PATIENCE)?;
-    let both = agent.guest().run(&commands, PATIENCE)?;
+    let all_output = agent.guest().run(&commands, PATIENCE)?;
     let ended = agent.wait(PATIENCE)?;
     let stdio = rig.guest.run(
         &format!("printf '{LINES}' | uwarp-agent --control stdio"),
@@ -128,9 +132,13 @@ fn control_channels(rig: &mut Rig) -> Result<Outcome> {
     let refused = r#"{"id":2,"ok":false,"error":"there is no command 'nothing'"}"#;
     let bye = r#"{"id":3,"ok":true}"#;
     let once = [hello, registered, refused];
-    let twice = [once.as_slice(), &once, &[bye]].concat();
+    let no_json = r#"{"ok":false,"error":"one JSON object a line was expected"#;
+    let no_token = r#"{"id":1,"ok":false,"error":"the first command must be 'token'"#;
+    let admitted = [hello, r#"{"id":0,"ok":true}"#, registered, refused];
+    let strangers = [hello, no_json, hello, no_token];
+    let all = [strangers.as_slice(), &admitted, &admitted, &[bye]].concat();
     for (what, output, want) in [
-        ("over TCP", &both, twice.as_slice()),
+        ("over TCP", &all_output, all.as_slice()),
         ("over stdio", &stdio, once.as_slice()),
     ] {
         let lines: Vec<&str> = output.text.lines().collect();
