@@ -1,5 +1,5 @@
-//! Writers for the three kinds of pcapng blocks in a capture: Section Header, Interface Description
-//! and Enhanced Packet (draft-ietf-opsawg-pcapng section 4).
+//! Writers for the four kinds of pcapng blocks in a capture: Section Header, Interface Description,
+//! Enhanced Packet and Interface Statistics (draft-ietf-opsawg-pcapng section 4).
 //!
 //! Each function appends one whole block to a buffer. The caller writes the buffer in one call, so
 //! that a truncated capture has at most one incomplete block, at its end.
@@ -12,8 +12,12 @@ use crate::{Direction, LinkType};
 /// It is the largest value that Wireshark accepts. Every TCP/IP packet is shorter.
 pub(crate) const SNAP_LEN: usize = 262_144;
 
+/// Upper bound of the bytes that an Enhanced Packet Block needs besides packet and comment.
+pub(crate) const OVERHEAD: usize = 128;
+
 const SECTION_HEADER: u32 = 0x0A0D_0D0A;
 const INTERFACE_DESCRIPTION: u32 = 1;
+const INTERFACE_STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 /// Lets a reader detect the byte order of the section.
 const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;
@@ -24,6 +28,8 @@ const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
+const EPB_DROPCOUNT: u16 = 4;
+const ISB_IFDROP: u16 = 5;
 
 /// Appends a Section Header Block: little-endian, version 1.0, with unknown section length.
 pub(crate) fn section_header(out: &mut Vec<u8>, application: &str) {
@@ -56,6 +62,8 @@ pub(crate) struct PacketInfo<'a> {
     pub(crate) nanoseconds: u64,
     pub(crate) direction: Direction,
     pub(crate) comment: Option<&'a str>,
+    /// Number of packets of the interface that were dropped since its previous block.
+    pub(crate) dropped: u64,
 }
 
 /// Appends an Enhanced Packet Block. The packet is the concatenation of `parts`.
@@ -82,9 +90,24 @@ pub(crate) fn packet(out: &mut Vec<u8>, info: &PacketInfo<'_>, parts: &[&[u8]]) 
         if flags != 0 {
             option(out, EPB_FLAGS, &flags.to_le_bytes());
         }
-        if flags != 0 || info.comment.is_some() {
+        if info.dropped != 0 {
+            option(out, EPB_DROPCOUNT, &info.dropped.to_le_bytes());
+        }
+        if flags != 0 || info.comment.is_some() || info.dropped != 0 {
             option(out, OPT_END, &[]);
         }
+    });
+}
+
+/// Appends an Interface Statistics Block with the number of packets that were dropped since the
+/// start of the capture. `nanoseconds` is the current time since 1970.
+pub(crate) fn statistics(out: &mut Vec<u8>, interface: u32, nanoseconds: u64, dropped: u64) {
+    block(out, INTERFACE_STATISTICS, |out| {
+        put32(out, interface);
+        put32(out, (nanoseconds >> 32) as u32);
+        put32(out, nanoseconds as u32);
+        option(out, ISB_IFDROP, &dropped.to_le_bytes());
+        option(out, OPT_END, &[]);
     });
 }
 
@@ -130,6 +153,7 @@ mod tests {
             nanoseconds: 0x0102_0304_0506_0708,
             direction: Direction::Outbound,
             comment: None,
+            dropped: 0,
         };
         packet(&mut out, &info, &[&[0xAA], &[0xBB, 0xCC]]);
         #[rustfmt::skip]
@@ -165,6 +189,7 @@ mod tests {
             nanoseconds: 0,
             direction: Direction::Unknown,
             comment: None,
+            dropped: 0,
         };
         let mut out = Vec::new();
         packet(&mut out, &info, &[&big, &[1, 2, 3]]);

@@ -2,16 +2,19 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::block::{self, PacketInfo};
 use crate::live::LiveFlows;
+use crate::output::{Output, Written};
 
 /// Protocol of the first header in the packets of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,15 +83,87 @@ fn create_file(path: &Path) -> io::Result<File> {
     })
 }
 
+/// Function that starts a thread with a name. See [`CaptureOptions::spawn`].
+pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()>;
+
+/// Function that is told what happened to the capture. See [`CaptureOptions::on_problem`].
+type Report = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Starts a thread that has the signal mask of its starter.
+fn spawn_plainly(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    let named = std::thread::Builder::new().name(name.to_owned());
+    named.spawn(run).map(drop)
+}
+
+/// Options of a new capture.
+pub struct CaptureOptions {
+    spawn: Spawn,
+    on_problem: Option<Report>,
+}
+
+impl Default for CaptureOptions {
+    fn default() -> Self {
+        Self {
+            spawn: spawn_plainly,
+            on_problem: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for CaptureOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CaptureOptions").finish_non_exhaustive()
+    }
+}
+
+impl CaptureOptions {
+    /// Sets how the thread is started that writes to a slow reader, for example with all signals
+    /// blocked. Default: [`std::thread::Builder`].
+    #[must_use]
+    pub fn spawn(mut self, spawn: Spawn) -> Self {
+        self.spawn = spawn;
+        self
+    }
+
+    /// Sets a function that is called with a sentence when the capture ends early, and when its
+    /// first packet is dropped: at most once each, when it happens. Threads that record call it, so
+    /// it must not block.
+    #[must_use]
+    pub fn on_problem(mut self, report: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_problem = Some(Box::new(report));
+        self
+    }
+
+    /// Like [`Capture::create`], with these options.
+    ///
+    /// # Errors
+    /// Those of [`Capture::create`], and those of starting a thread.
+    pub fn create(self, path: impl AsRef<Path>) -> io::Result<Capture> {
+        let path = path.as_ref();
+        let is_stdout = path == Path::new("-");
+        let file = if is_stdout {
+            File::from(io::stdout().as_fd().try_clone_to_owned()?)
+        } else {
+            create_file(path)?
+        };
+        let status = Arc::new(Status::new(self.on_problem));
+        let output = Output::of(file, is_stdout, &status, self.spawn)?;
+        Capture::begin(output, status)
+    }
+}
+
 /// Writer of a pcapng file or pipe. Clones share the file, and any thread may use them.
 ///
-/// * A call that records a packet passes it to the operating system in a single write before it
-///   returns. This process buffers nothing: after Ctrl-C or a kill, the file is readable up to the
-///   last whole packet.
-/// * A failed write (disk full, reader of the pipe gone) ends the capture, but not the traffic.
-///   Later packets are dropped at the cost of one atomic load, and [`Capture::error`] returns the
-///   reason.
-/// * A slow reader of a pipe slows down the threads that record, as with any blocking write.
+/// * A call that records a packet passes it to the operating system before it returns: after Ctrl-C
+///   or a kill, a file is readable up to the last whole packet. This may wait for the disk.
+/// * A pipe, a socket or a terminal never makes a call wait. What its reader has no room for waits
+///   in a buffer of 8 MiB. If that is full, packets are dropped. The next packet of the interface
+///   has their number (`epb_dropcount`), and [`Capture::finish`] adds an Interface Statistics Block
+///   with the sum (`isb_ifdrop`).
+/// * A failed write (disk full, reader of the pipe gone) ends the capture, but not the traffic. A
+///   file keeps all packets before, and ends with a whole one. Later packets are discarded at the
+///   cost of one atomic load, and [`Capture::error`] returns the reason.
+/// * [`CaptureOptions::on_problem`] reports both when they happen.
 #[derive(Clone)]
 pub struct Capture {
     shared: Arc<Shared>,
@@ -96,17 +171,69 @@ pub struct Capture {
 
 struct Shared {
     sink: Mutex<Sink>,
-    /// Reason of the first failed write. It is set once.
-    error: OnceLock<String>,
+    status: Arc<Status>,
     live: LiveFlows,
 }
 
+/// Problems of a capture so far.
+pub(crate) struct Status {
+    /// Reason of the first failed write. It is set once.
+    error: OnceLock<String>,
+    /// Number of packets that were dropped because the reader is too slow.
+    dropped: AtomicU64,
+    on_problem: Option<Report>,
+}
+
+impl Status {
+    fn new(on_problem: Option<Report>) -> Self {
+        Self {
+            error: OnceLock::new(),
+            dropped: AtomicU64::new(0),
+            on_problem,
+        }
+    }
+
+    fn report(&self, text: &str) {
+        if let Some(report) = &self.on_problem {
+            report(text);
+        }
+    }
+
+    /// Ends the capture because of a failed write, and reports the first one.
+    pub(crate) fn fail(&self, error: &io::Error) {
+        let text = format!("the capture ended early because writing a packet failed: {error}");
+        if self.error.set(text.clone()).is_ok() {
+            self.report(&text);
+        }
+    }
+
+    /// Counts a packet that was dropped, and reports the first one.
+    fn drop_packet(&self) {
+        if self.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.report(
+                "the reader of the capture is too slow: packets are dropped, and the capture has their number",
+            );
+        }
+    }
+}
+
 struct Sink {
-    writer: Box<dyn Write + Send>,
-    /// Number of Interface Description Blocks written so far.
-    interfaces: u32,
+    output: Output,
+    /// Packets dropped of each interface that was described so far.
+    interfaces: Vec<Dropped>,
     /// Buffer for the current block. It is kept to reuse its capacity.
     block: Vec<u8>,
+}
+
+/// Numbers of dropped packets of an interface.
+#[derive(Clone, Copy, Default)]
+struct Dropped {
+    /// Since the last packet that was recorded.
+    since: u64,
+    /// Since the start, as the statistics state it.
+    total: u64,
+    /// Value of `total` in the last Interface Statistics Block.
+    stated: u64,
 }
 
 impl Capture {
@@ -124,31 +251,32 @@ impl Capture {
     /// Returns the errors of [`File::create`] and of the first write, and an error for a symbolic
     /// link.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = path.as_ref();
-        if path == Path::new("-") {
-            return Self::to_writer(Box::new(stdout()?));
-        }
-        Self::to_writer(Box::new(create_file(path)?))
+        CaptureOptions::default().create(path)
     }
 
-    /// Writes the capture to `writer`, which is flushed after every packet.
+    /// Writes the capture to `writer`, which is flushed after every packet. If a write blocks, so
+    /// do all threads that record.
     ///
     /// # Errors
     /// Returns the error of the first write.
     pub fn to_writer(writer: Box<dyn Write + Send>) -> io::Result<Self> {
+        Self::begin(Output::Writer(writer), Arc::new(Status::new(None)))
+    }
+
+    fn begin(output: Output, status: Arc<Status>) -> io::Result<Self> {
         let mut sink = Sink {
-            writer,
-            interfaces: 0,
+            output,
+            interfaces: Vec::new(),
             block: Vec::new(),
         };
         block::section_header(
             &mut sink.block,
             concat!("uwarp ", env!("CARGO_PKG_VERSION")),
         );
-        sink.write_block()?;
+        sink.output.write(&sink.block, true)?;
         let shared = Shared {
             sink: Mutex::new(sink),
-            error: OnceLock::new(),
+            status,
             live: LiveFlows::default(),
         };
         Ok(Self {
@@ -161,10 +289,12 @@ impl Capture {
     /// This never fails: after a write error, the packets of the interface are dropped.
     pub fn interface(&self, name: &str, link: LinkType) -> Interface {
         let mut index = 0;
-        self.write(|sink| {
-            index = sink.interfaces;
-            sink.interfaces = sink.interfaces.saturating_add(1);
+        self.shared.write(|sink| {
+            index = u32::try_from(sink.interfaces.len()).unwrap_or(u32::MAX);
+            sink.interfaces.push(Dropped::default());
             block::interface(&mut sink.block, name, link);
+            // Without its description, the packets of an interface cannot be read.
+            sink.output.write(&sink.block, true).map(|_| true)
         });
         Interface {
             capture: self.clone(),
@@ -175,49 +305,132 @@ impl Capture {
 
     /// Returns the text of the write error that ended the capture, if one occurred.
     pub fn error(&self) -> Option<String> {
-        self.shared.error.get().cloned()
+        self.shared.status.error.get().cloned()
+    }
+
+    /// Returns the number of packets that were dropped because the reader was too slow.
+    pub fn dropped(&self) -> u64 {
+        self.shared.status.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Adds the numbers of dropped packets to the capture, and waits until the reader of a pipe has
+    /// taken everything. Returns false if it takes nothing for `patience`. A file needs no wait.
+    ///
+    /// A program calls this before it ends.
+    pub fn finish(&self, patience: Duration) -> bool {
+        self.shared.write(Sink::state_drops);
+        let queue = match &self.shared.lock().output {
+            Output::Stream(queue) => Arc::clone(queue),
+            Output::File(_) | Output::Writer(_) => return true,
+        };
+        queue.drain(patience)
     }
 
     pub(crate) fn live(&self) -> &LiveFlows {
         &self.shared.live
     }
+}
 
-    /// Builds one block while holding the lock, and writes it. Does nothing after an error.
-    fn write(&self, build: impl FnOnce(&mut Sink)) {
-        if self.shared.error.get().is_some() {
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Sink> {
+        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets `act` build and write a block while the lock is held. Does nothing after an error.
+    /// `act` returns false if it dropped a packet.
+    fn write(&self, act: impl FnOnce(&mut Sink) -> io::Result<bool>) {
+        if self.status.error.get().is_some() {
             return;
         }
-        let mut sink = self
-            .shared
-            .sink
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut sink = self.lock();
         // Another thread may have recorded an error while this one waited for the lock. A block
         // after an incomplete one would make the file unreadable.
-        if self.shared.error.get().is_some() {
+        if self.status.error.get().is_some() {
             return;
         }
         sink.block.clear();
-        build(&mut sink);
-        if let Err(error) = sink.write_block() {
-            let text = format!("the capture ended early because writing a packet failed: {error}");
-            // The lock is held and no error was set above, so this is the first error.
-            let _ = self.shared.error.set(text);
+        let written = act(&mut sink);
+        if let Err(error) = &written {
+            // Reported with the lock held, so that no other thread writes before.
+            self.status.fail(error);
+        }
+        drop(sink);
+        if matches!(written, Ok(false)) {
+            self.status.drop_packet();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.write(Sink::state_drops);
+        if let Output::Stream(queue) = &self.lock().output {
+            queue.close();
         }
     }
 }
 
 impl Sink {
-    fn write_block(&mut self) -> io::Result<()> {
-        self.writer.write_all(&self.block)?;
-        self.writer.flush()
+    /// Writes a packet. Returns false if it was dropped, for lack of room or of memory.
+    fn packet(
+        &mut self,
+        interface: u32,
+        direction: Direction,
+        comment: Option<&str>,
+        parts: &[&[u8]],
+    ) -> io::Result<bool> {
+        let Sink {
+            output,
+            interfaces,
+            block,
+        } = self;
+        let mut none = Dropped::default();
+        let dropped = interfaces.get_mut(interface as usize).unwrap_or(&mut none);
+        let info = PacketInfo {
+            interface,
+            nanoseconds: now(),
+            direction,
+            comment,
+            dropped: dropped.since,
+        };
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let len = len + comment.map_or(0, str::len) + block::OVERHEAD;
+        let mut written = Written::NoRoom;
+        if block.try_reserve(len).is_ok() {
+            block::packet(block, &info, parts);
+            written = output.write(block, false)?;
+        }
+        match written {
+            Written::Whole => dropped.since = 0,
+            Written::NoRoom => {
+                dropped.since += 1;
+                dropped.total += 1;
+            }
+        }
+        Ok(matches!(written, Written::Whole))
+    }
+
+    /// Writes an Interface Statistics Block for each interface of which packets were dropped since
+    /// the last one.
+    fn state_drops(&mut self) -> io::Result<bool> {
+        for (index, dropped) in self.interfaces.iter_mut().enumerate() {
+            if dropped.total > dropped.stated {
+                dropped.stated = dropped.total;
+                let index = u32::try_from(index).unwrap_or(u32::MAX);
+                block::statistics(&mut self.block, index, now(), dropped.total);
+            }
+        }
+        if !self.block.is_empty() {
+            self.output.write(&self.block, true)?;
+        }
+        Ok(true)
     }
 }
 
 impl std::fmt::Debug for Capture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Capture")
-            .field("error", &self.shared.error.get())
+            .field("error", &self.shared.status.error.get())
             .finish_non_exhaustive()
     }
 }
@@ -252,17 +465,10 @@ impl Interface {
     }
 
     fn record(&self, direction: Direction, comment: Option<&str>, parts: &[&[u8]]) {
-        self.capture.write(|sink| {
-            // The clock is read while the lock is held, so that packets are in the order of their
-            // times.
-            let info = PacketInfo {
-                interface: self.index,
-                nanoseconds: now(),
-                direction,
-                comment,
-            };
-            block::packet(&mut sink.block, &info, parts);
-        });
+        // The clock is read while the lock is held, so that packets are in the order of their
+        // times.
+        let write = |sink: &mut Sink| sink.packet(self.index, direction, comment, parts);
+        self.capture.shared.write(write);
     }
 }
 
@@ -272,19 +478,6 @@ fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// Opens standard output without the line buffer of `std::io::stdout`.
-#[cfg(unix)]
-fn stdout() -> io::Result<File> {
-    use std::os::fd::AsFd;
-    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
-}
-
-/// Opens standard output. `to_writer` flushes it after every packet.
-#[cfg(not(unix))]
-fn stdout() -> io::Result<io::Stdout> {
-    Ok(io::stdout())
 }
 
 #[cfg(test)]

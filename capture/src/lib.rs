@@ -2,8 +2,8 @@
 //!
 //! * [`Capture`] writes one pcapng file or pipe with several interfaces, nanosecond timestamps,
 //!   directions and comments. Devices and connections share it. When a recording call returns, the
-//!   packet has reached the operating system. A write error ends the capture, but never the
-//!   traffic.
+//!   packet has reached the operating system, unless the reader of a pipe is slow. Neither a slow
+//!   reader nor a write error stops the traffic.
 //! * [`Flow`] synthesizes the packets of a kernel connection from the bytes that its owner sends
 //!   and receives. The kernel does not expose the real packets.
 //! * [`Reader`] iterates over the packets of pcapng and pcap files; [`Packet::tcp`] finds the TCP
@@ -66,6 +66,7 @@ mod flow;
 mod fpdu;
 mod headers;
 mod live;
+mod output;
 mod reader;
 mod segmenter;
 mod tcp;
@@ -73,7 +74,7 @@ mod tcp;
 #[path = "../tests/wire/mod.rs"]
 mod wire;
 
-pub use capture::{Capture, Direction, Interface, LinkType};
+pub use capture::{Capture, CaptureOptions, Direction, Interface, LinkType, Spawn};
 pub use flow::Flow;
 pub use reader::{InterfaceInfo, Packet, ReadError, Reader};
 pub use tcp::TcpSegment;

@@ -1,12 +1,16 @@
 //! Options that every command takes.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use uwarp_verbs::capture::Capture;
+use uwarp_verbs::capture::{Capture, CaptureOptions};
 use uwarp_verbs::environment::{FLAG_VALUES, flag};
+use uwarp_verbs::messages;
 use uwarp_verbs::{FpduSegments, Peer, Revision, Settings};
 
 use crate::failure::{Failure, Report};
@@ -151,7 +155,21 @@ impl Common {
         if is_stdout {
             watch_reader();
         }
-        let capture = Capture::create(path).map_err(|error| {
+        let told = Arc::new(AtomicBool::new(false));
+        let (name, was_told) = (path.display().to_string(), Arc::clone(&told));
+        let options = CaptureOptions::default()
+            .spawn(|name, run| uwarp_verbs::llp::thread::spawn(name, run).map(drop))
+            .on_problem(move |what| {
+                // The command is about to end because of its reader: see `watch_reader`.
+                if is_stdout && is_reader_gone(Some(&NOW)) {
+                    return;
+                }
+                let text = format!("uwarp: --pcap {name}: {what}; all traffic goes on\n");
+                if messages::print(None, &text).unwrap_or(false) {
+                    was_told.store(true, Ordering::Relaxed);
+                }
+            });
+        let capture = options.create(path).map_err(|error| {
             if is_stdout {
                 exit_if_reader_gone(Some(&NOW));
             }
@@ -164,6 +182,7 @@ impl Common {
         Ok(Some(Recording {
             path: path.clone(),
             capture,
+            told,
         }))
     }
 }
@@ -188,36 +207,52 @@ fn watch_reader() {
 
 /// Ends the command if the reader closes stdout within `most`. Returns after this time otherwise.
 fn exit_if_reader_gone(most: Option<&Timespec>) {
+    if is_reader_gone(most) {
+        end_quietly();
+    }
+}
+
+/// Returns true if the reader closes stdout within `most`.
+fn is_reader_gone(most: Option<&Timespec>) -> bool {
     let stdout = std::io::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
     while poll(&mut fds, most) == Err(Errno::INTR) {}
     // A closed pipe reports ERR, a closed socket HUP.
-    if fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
-        end_quietly();
-    }
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    fds[0].revents().intersects(gone)
 }
+
+/// Time without progress after which the end of a command does not wait for the reader of its
+/// capture.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Capture file that is being written.
 pub(crate) struct Recording {
     path: PathBuf,
     pub(crate) capture: Capture,
+    /// The problem of the capture has been reported when it happened.
+    told: Arc<AtomicBool>,
 }
 
 impl Recording {
-    /// Ends the command if the capture goes to stdout and its reader is gone. Fails if the capture
-    /// is incomplete.
+    /// Waits for the reader of the capture. Ends the command if the capture goes to stdout and its
+    /// reader is gone. Fails if the capture is incomplete.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
+        let is_taken = self.capture.finish(PATIENCE);
         if self.path == Path::new("-") {
             exit_if_reader_gone(Some(&NOW));
         }
-        match self.capture.error() {
-            None => Ok(()),
-            Some(error) => Err(Report::new(format!(
-                "the capture {} is incomplete: {error}; all traffic went on without it",
-                self.path.display()
-            ))
-            .into()),
-        }
+        let what = match (self.capture.error(), self.capture.dropped()) {
+            (Some(_), _) if self.told.load(Ordering::Relaxed) => return Err(Failure::Reported),
+            (Some(error), _) => error,
+            (None, 0) if is_taken => return Ok(()),
+            (None, 0) => "its reader did not take the end of it".to_owned(),
+            (None, 1) => "1 packet was dropped, because its reader was too slow".to_owned(),
+            (None, lost) => format!("{lost} packets were dropped, because its reader was too slow"),
+        };
+        let path = self.path.display();
+        let what = format!("the capture {path} is incomplete: {what}; all traffic went on");
+        Err(Report::new(what).into())
     }
 }
 

@@ -273,6 +273,67 @@ fn a_server_whose_stderr_nobody_reads_serves_others_despite_garbage() {
     assert!((1..=200).contains(&lines), "{lines} messages");
 }
 
+/// Before, the first packet that the pipe had no room for blocked the client for ever.
+#[test]
+fn a_capture_into_a_pipe_that_nobody_reads_loses_packets_and_stops_nothing() {
+    let (_server, addr) = Uwarp::server(&["-P"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    let port = addr.port().to_string();
+    let args = ["rping", "-c", "-a", "127.0.0.1", "-p", &port, "-V"];
+    let many = ["-C", "200", "-S", "65535", "--pcap", "-"];
+    let mut client = command(&[&args[..], &many].concat());
+    let client = client.stdout(writer).stderr(Stdio::piped());
+    let ended = client.spawn().unwrap().wait_with_output().unwrap();
+    drop(reader);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("client DISCONNECT EVENT"), "{said}");
+    assert_eq!(said.matches("packets are dropped").count(), 1, "{said}");
+    assert!(said.contains("packets were dropped"), "{said}");
+}
+
+/// Before, the end of the command reported it, and the file ended in the middle of a packet. A
+/// limit of the file size acts as a disk that becomes full.
+#[test]
+fn a_disk_that_becomes_full_is_reported_at_once_and_the_file_stays_whole() {
+    let (_server, addr) = Uwarp::server(&["-P"]);
+    let file = TempFile::new("full.pcapng");
+    let script = "trap '' XFSZ; ulimit -f 64; exec \"$@\"";
+    let mut client = Command::new("sh");
+    client.args(["-c", script, "sh", env!("CARGO_BIN_EXE_uwarp")]);
+    client.args([
+        "rping",
+        "-c",
+        "-a",
+        "127.0.0.1",
+        "-V",
+        "-C",
+        "50",
+        "-S",
+        "4000",
+    ]);
+    client.args(["-p", &addr.port().to_string(), "--pcap", file.name()]);
+    let ended = client.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert_eq!(said.matches("the capture ended early").count(), 1, "{said}");
+    let told = said.find("the capture ended early");
+    assert!(told < said.find("client DISCONNECT EVENT"), "{said}");
+    let mut packets = uwarp_verbs::capture::Reader::open(file.path()).unwrap();
+    assert!(packets.by_ref().map(Result::unwrap).count() > 0);
+    assert!(!packets.cut_off());
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_start_is_a_failure_in_words() {
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut demo = command(&["demo", "--pcap", "-"]);
+    let ended = demo.stdout(full.unwrap()).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot be created: No space left"), "{said}");
+}
+
 /// A process that is ended with the test.
 struct Ending(Child);
 

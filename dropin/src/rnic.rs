@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use parking_lot::Mutex;
 use uwarp_verbs::Device;
-use uwarp_verbs::capture::Capture;
+use uwarp_verbs::capture::CaptureOptions;
 use uwarp_verbs::environment::unknown_variables;
 use uwarp_verbs::llp::kernel::KernelSettings;
 use uwarp_verbs::messages;
@@ -67,7 +67,11 @@ fn open(is_child: bool) -> Result<Device, String> {
     PORT_OFFSET.store(port_offset, Ordering::Relaxed);
     let capture = pcap.map(|path| {
         let path = capture_file(path, is_child.then(std::process::id));
-        Capture::create(&path).map_err(|error| {
+        let name = path.display().to_string();
+        let options = CaptureOptions::default()
+            .spawn(|name, run| uwarp_verbs::llp::thread::spawn(name, run).map(drop))
+            .on_problem(move |what| warn(format_args!("{name}: {what}; all traffic goes on")));
+        options.create(&path).map_err(|error| {
             format!(
                 "the capture file {} cannot be created: {error}",
                 path.display()

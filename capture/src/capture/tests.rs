@@ -235,3 +235,47 @@ fn a_descriptor_of_this_process_is_accepted_by_its_path() {
         assert!(Capture::create(&path).is_ok(), "{path}");
     }
 }
+
+/// Before, the call that filled the pipe never returned.
+#[test]
+fn a_pipe_that_is_not_read_drops_and_counts_packets_and_blocks_nobody() {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    const PACKETS: u64 = 3000;
+    let (mut reader, writer) = io::pipe().unwrap();
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&reports);
+    let options = CaptureOptions::default();
+    let options = options.on_problem(move |text| heard.lock().unwrap().push(text.to_owned()));
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let capture = options.create(path).unwrap();
+    drop(writer);
+    let interface = capture.interface("tcp", LinkType::RawIp);
+    for _ in 0..PACKETS {
+        interface.packet(Direction::Outbound, &[&[7; 8000]]);
+    }
+    let dropped = capture.dropped();
+    assert!(0 < dropped && dropped < PACKETS, "{dropped}");
+    assert!(!capture.finish(Duration::from_millis(1)));
+    let whole = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).map(|_| bytes).unwrap()
+    });
+    assert!(capture.finish(Duration::from_secs(300)));
+    // The reader has room again.
+    interface.packet(Direction::Inbound, &[&[8; 10]]);
+    assert_eq!((capture.dropped(), capture.error()), (dropped, None));
+    drop((interface, capture));
+    let bytes = whole.join().unwrap();
+    let mut counted = vec![4, 0, 8, 0];
+    counted.extend(dropped.to_le_bytes());
+    let of_packet = bytes.windows(counted.len()).filter(|at| *at == counted);
+    assert_eq!(of_packet.count(), 1, "epb_dropcount");
+    counted[0] = 5;
+    let stated = bytes.windows(counted.len()).filter(|at| *at == counted);
+    assert_eq!(stated.count(), 1, "isb_ifdrop");
+    let (packets, cut_off) = read(bytes);
+    assert!(!cut_off);
+    assert_eq!(packets.len() as u64, PACKETS - dropped + 1);
+    assert_eq!(reports.lock().unwrap().len(), 1);
+}
