@@ -10,8 +10,9 @@
 //! goes to a bounded backlog, which a thread writes. So a killed process loses no packet as long
 //! as its reader keeps up.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,10 +25,10 @@ use rustix::net::{SendFlags, send};
 
 use crate::capture::{Spawn, Status};
 
-/// Maximum number of bytes that wait for a slow reader. It is 128 times what a
-/// pipe holds by default.
+/// Maximum number of bytes that wait for a slow reader, and of the memory that they take. It is 128
+/// times what a pipe holds by default.
 pub(crate) const BACKLOG: usize = 8 * 1024 * 1024;
-/// Maximum number of bytes of one write of the thread, so that progress is noticed.
+/// Maximum number of bytes that the thread takes at a time. They are outside the backlog.
 const CHUNK: usize = 64 * 1024;
 
 /// Destination of a capture.
@@ -140,7 +141,7 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct Backlog {
-    waiting: Vec<u8>,
+    waiting: VecDeque<u8>,
     /// Number of bytes that the thread has taken and not yet written.
     taken: usize,
     /// The thread ends when it has written the rest.
@@ -152,6 +153,17 @@ struct Backlog {
 impl Backlog {
     fn len(&self) -> usize {
         self.waiting.len() + self.taken
+    }
+
+    /// Makes room for `more` bytes. Returns false if there is no memory. The capacity doubles, but
+    /// not beyond [`BACKLOG`] unless the bytes need it.
+    fn reserve(&mut self, more: usize) -> bool {
+        let (len, capacity) = (self.waiting.len(), self.waiting.capacity());
+        if len + more <= capacity {
+            return true;
+        }
+        let doubled = (2 * capacity).min(BACKLOG).max(len + more);
+        self.waiting.try_reserve_exact(doubled - len).is_ok()
     }
 }
 
@@ -178,12 +190,20 @@ impl Queue {
             return Ok(Written::Whole);
         }
         let is_part = rest.len() < block.len();
+        // The rest of a block always fits, because it follows an empty backlog.
         let fits = backlog.len() + rest.len() <= BACKLOG;
-        if !is_part && (!(fits || must) || backlog.waiting.try_reserve(rest.len()).is_err()) {
+        let must = must || is_part;
+        if !fits && !must {
             return Ok(Written::NoRoom);
         }
-        // The rest of a block always fits, because it follows an empty backlog.
-        backlog.waiting.extend_from_slice(rest);
+        if !backlog.reserve(rest.len()) {
+            // What follows the missing block could not be read.
+            return match must {
+                true => Err(io::ErrorKind::OutOfMemory.into()),
+                false => Ok(Written::NoRoom),
+            };
+        }
+        backlog.waiting.extend(rest);
         drop(backlog);
         self.changed.notify_all();
         Ok(Written::Whole)
@@ -214,7 +234,7 @@ impl Queue {
 
     /// Body of the thread: writes what waits, until the queue is closed or a write fails.
     fn write_backlog(&self, status: &Status) {
-        let mut chunk = Vec::new();
+        let mut chunk = vec![0; CHUNK];
         loop {
             let mut backlog = self.lock();
             while backlog.waiting.is_empty() {
@@ -226,19 +246,22 @@ impl Queue {
                     .wait(backlog)
                     .unwrap_or_else(PoisonError::into_inner);
             }
-            // Exchanges the two buffers, whose memory is reused.
-            std::mem::swap(&mut chunk, &mut backlog.waiting);
-            backlog.taken = chunk.len();
+            // A read from memory does not fail.
+            let len = backlog.waiting.read(&mut chunk).unwrap_or_default();
+            backlog.taken = len;
+            if backlog.waiting.is_empty() {
+                // Gives the memory back: most readers are slow for a moment only.
+                backlog.waiting = VecDeque::new();
+            }
             drop(backlog);
-            let mut rest = chunk.as_slice();
+            let mut rest = chunk.get(..len).unwrap_or_default();
             while !rest.is_empty() {
-                let part = rest.get(..CHUNK).unwrap_or(rest);
-                match self.stream.wait_and_write(part) {
+                match self.stream.wait_and_write(rest) {
                     Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                     Err(error) => {
                         let mut backlog = self.lock();
                         (backlog.failed, backlog.taken) = (true, 0);
-                        backlog.waiting = Vec::new();
+                        backlog.waiting = VecDeque::new();
                         drop(backlog);
                         self.changed.notify_all();
                         status.fail(&error);
@@ -248,7 +271,6 @@ impl Queue {
                 self.lock().taken = rest.len();
                 self.changed.notify_all();
             }
-            chunk.clear();
         }
     }
 }
@@ -304,5 +326,28 @@ impl Stream {
                 return Ok(written);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before, the buffer doubled to 16 MiB, and the thread held another one of that size.
+    #[test]
+    fn the_memory_of_the_backlog_is_bounded() {
+        let (reader, writer) = io::pipe().unwrap();
+        fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+        let queue = Queue {
+            stream: Stream::Nonblocking(File::from(std::os::fd::OwnedFd::from(writer))),
+            backlog: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        let block = [7; 1000];
+        while matches!(queue.write(&block, false).unwrap(), Written::Whole) {}
+        let backlog = queue.lock();
+        assert!(backlog.len() > BACKLOG - block.len());
+        assert_eq!(backlog.waiting.capacity(), BACKLOG);
+        drop(reader);
     }
 }
