@@ -31,6 +31,7 @@
 //! ```
 
 mod budget;
+pub mod clients;
 mod cm;
 mod command;
 mod control;

@@ -14,13 +14,14 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uwarp_verbs::{
     AcceptOptions, Access, ConnectRequest, Cq, Device, ListenError, Listener, MemoryRegion, Qp,
     QpCaps, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
 };
 
+use crate::clients::{Clients, Seat, Turn};
 use crate::hub::Hub;
 
 /// Length in bytes of a message of rping: address (8 bytes), key (4) and length (4), in network
@@ -32,8 +33,6 @@ const DATA: u32 = 65_535;
 const LOOK: Duration = Duration::from_millis(100);
 /// Maximum time to wait until the peer has closed its side.
 const CLOSE: Duration = Duration::from_secs(5);
-/// Maximum number of clients at a time. Further clients are rejected.
-const MAX_CLIENTS: usize = 256;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -42,17 +41,18 @@ type Failure = Box<dyn std::error::Error>;
 pub(crate) fn start(
     device: &Device,
     listener: Listener,
+    clients: Clients,
     hub: &Arc<Hub>,
 ) -> io::Result<JoinHandle<()>> {
     let (device, hub) = (device.clone(), Arc::clone(hub));
     let name = "uwarp-agent-rdma".to_owned();
     thread::Builder::new()
         .name(name)
-        .spawn(move || serve(&device, &listener, &hub))
+        .spawn(move || serve(&device, &listener, &clients, &hub))
 }
 
-fn serve(device: &Device, listener: &Listener, hub: &Arc<Hub>) {
-    let mut clients: Vec<JoinHandle<()>> = Vec::new();
+fn serve(device: &Device, listener: &Listener, clients: &Clients, hub: &Arc<Hub>) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
     while !hub.is_stopping() {
         let request = match listener.wait_request(Some(LOOK)) {
             Ok(request) => Some(request),
@@ -64,28 +64,43 @@ fn serve(device: &Device, listener: &Listener, hub: &Arc<Hub>) {
         };
         // Discards the errors of connections that did not use MPA. They are already closed.
         while listener.poll_failure().is_some() {}
-        clients.retain(|client| !client.is_finished());
-        // A request beyond the limit is dropped, which rejects it.
-        if let Some(request) = request.filter(|_| clients.len() < MAX_CLIENTS) {
-            let (device, hub) = (device.clone(), Arc::clone(hub));
-            let client = move || {
-                let peer = request.peer_addr();
-                if let Err(error) = ping_pong(&device, request, &hub) {
-                    tracing::info!(%peer, error, "serving an rping client failed");
-                }
-            };
-            let named = thread::Builder::new().name("uwarp-agent-rping".to_owned());
-            clients.extend(named.spawn(client).ok());
-        }
+        threads.retain(|client| !client.is_finished());
+        let Some(request) = request else {
+            continue;
+        };
+        let peer = request.peer_addr();
+        let seat = match clients.admit() {
+            Ok(seat) => seat,
+            Err(full) => {
+                let why = full.to_string();
+                tracing::info!(%peer, why, "an rping client was rejected");
+                // If the private data cannot be sent, the request is rejected without it.
+                let _ = request.reject(why.as_bytes());
+                continue;
+            }
+        };
+        let (device, hub) = (device.clone(), Arc::clone(hub));
+        let client = move || {
+            if let Err(error) = ping_pong(&device, request, seat, &hub) {
+                tracing::info!(%peer, error, "serving an rping client failed");
+            }
+        };
+        let named = thread::Builder::new().name("uwarp-agent-rping".to_owned());
+        threads.extend(named.spawn(client).ok());
     }
-    for client in clients {
+    for client in threads {
         let _ = client.join();
     }
 }
 
 /// Accepts the request of a client, and serves the client until the connection ends.
-fn ping_pong(device: &Device, request: ConnectRequest, hub: &Hub) -> Result<(), String> {
-    let served = Server::new(device, hub).and_then(|server| {
+fn ping_pong(
+    device: &Device,
+    request: ConnectRequest,
+    seat: Seat,
+    hub: &Hub,
+) -> Result<(), String> {
+    let served = Server::new(device, seat, hub).and_then(|server| {
         // As with rping, one Read may be outstanding in each direction.
         let options = AcceptOptions::default().ird(1).ord(1);
         request.accept(&server.qp, &options)?;
@@ -101,7 +116,8 @@ fn ping_pong(device: &Device, request: ConnectRequest, hub: &Hub) -> Result<(), 
 }
 
 struct Server<'a> {
-    qp: Qp,
+    seat: Seat,
+    qp: Arc<Qp>,
     cq: Cq,
     inbox: MemoryRegion,
     data: MemoryRegion,
@@ -116,7 +132,7 @@ struct Advert {
 }
 
 impl Server<'_> {
-    fn new<'a>(device: &Device, hub: &'a Hub) -> Result<Server<'a>, Failure> {
+    fn new<'a>(device: &Device, seat: Seat, hub: &'a Hub) -> Result<Server<'a>, Failure> {
         let (pd, cq) = (device.alloc_pd()?, device.create_cq(32)?);
         let caps = QpCaps::default()
             .max_send_wr(16)
@@ -125,12 +141,14 @@ impl Server<'_> {
             .max_recv_sge(1)
             .max_inline_data(ADVERT);
         let server = Server {
-            qp: pd.create_qp(&cq, &cq, caps)?,
+            qp: Arc::new(pd.create_qp(&cq, &cq, caps)?),
+            seat,
             inbox: pd.register(vec![0; ADVERT as usize], Access::LOCAL_WRITE)?,
             data: pd.register(vec![0; DATA as usize], Access::LOCAL_WRITE)?,
             cq,
             hub,
         };
+        server.seat.attach(&server.qp);
         server.post_recv()?;
         Ok(server)
     }
@@ -142,18 +160,20 @@ impl Server<'_> {
 
     /// Serves pings until the client closes the connection.
     fn pings(&self) -> Result<(), Failure> {
-        while let Some(source) = self.receive()? {
+        let mut turn = Turn::Due;
+        while let Some(source) = self.receive(turn)? {
+            turn = Turn::BetweenPings;
             let sges = [self.data.sge(0, source.len.min(DATA))];
             self.qp.post_send(&SendWr::read(
                 0,
                 &sges,
                 RemoteBuffer::at(source.addr, source.rkey),
             ))?;
-            if !self.wait_for(WcOpcode::RdmaRead)? {
+            if !self.wait_for(WcOpcode::RdmaRead, Turn::Due)? {
                 break;
             }
             self.go_ahead()?;
-            let Some(sink) = self.receive()? else {
+            let Some(sink) = self.receive(Turn::Due)? else {
                 break;
             };
             let sges = [self.data.sge(0, self.text_len(source.len)?.min(sink.len))];
@@ -162,7 +182,7 @@ impl Server<'_> {
                 &sges,
                 RemoteBuffer::at(sink.addr, sink.rkey),
             ))?;
-            if !self.wait_for(WcOpcode::RdmaWrite)? {
+            if !self.wait_for(WcOpcode::RdmaWrite, Turn::Due)? {
                 break;
             }
             self.go_ahead()?;
@@ -186,8 +206,8 @@ impl Server<'_> {
 
     /// Waits for the next message that describes memory. Returns `None` if the connection has
     /// ended.
-    fn receive(&self) -> Result<Option<Advert>, Failure> {
-        if !self.wait_for(WcOpcode::Recv)? {
+    fn receive(&self, turn: Turn) -> Result<Option<Advert>, Failure> {
+        if !self.wait_for(WcOpcode::Recv, turn)? {
             return Ok(None);
         }
         let mut bytes = [0; ADVERT as usize];
@@ -205,15 +225,25 @@ impl Server<'_> {
     }
 
     /// Waits for a completion with this opcode, and ignores completions of Sends. Returns false if
-    /// the connection has ended or the agent stops. Any other completion is an error.
-    fn wait_for(&self, opcode: WcOpcode) -> Result<bool, Failure> {
+    /// the connection has ended or the agent stops. Any other completion is an error, and so is a
+    /// client that is silent for too long.
+    fn wait_for(&self, opcode: WcOpcode, turn: Turn) -> Result<bool, Failure> {
+        let (start, limit) = (Instant::now(), self.seat.begin_wait(turn));
         loop {
             if self.hub.is_stopping() {
                 return Ok(false);
             }
             let Some(done) = self.cq.wait(Some(LOOK)) else {
+                if let Some(limit) = limit.filter(|limit| start.elapsed() >= *limit) {
+                    // A graceful close would wait for the silent client again.
+                    self.qp.abort();
+                    return Err(format!("the client said nothing for {limit:?}").into());
+                }
                 continue;
             };
+            if self.seat.gives_way() {
+                return Err("a new client took its place after a long pause".into());
+            }
             if done.status != Status::Success {
                 return Ok(false);
             }

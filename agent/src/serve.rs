@@ -12,6 +12,7 @@ use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{Device, DeviceError};
 
 use crate::budget::Budget;
+use crate::clients::{Clients, Limits};
 use crate::controller::Controller;
 use crate::hub::Hub;
 use crate::json::Line;
@@ -39,6 +40,8 @@ pub struct Options {
     /// Address for RDMA connections that belong to no controller. Their clients are served as by
     /// `rping -s`. Port 0 selects a free port. Default: no such address.
     pub rdma: Option<SocketAddr>,
+    /// Limits for the clients of `rdma`.
+    pub rdma_limits: Limits,
     /// Default address for listeners of controllers. Default: all addresses.
     pub listen_ip: IpAddr,
     /// Default source address for connections of controllers. Default: the network chooses.
@@ -55,6 +58,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             rdma: None,
+            rdma_limits: Limits::default(),
             listen_ip: Ipv4Addr::UNSPECIFIED.into(),
             source_ip: None,
             token: None,
@@ -117,7 +121,9 @@ pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<
         threads: Vec::new(),
     };
     if let Some(listener) = rdma {
-        agent.threads.push(rping::start(device, listener, &hub)?);
+        let clients = Clients::new(options.rdma_limits);
+        let server = rping::start(device, listener, clients, &hub)?;
+        agent.threads.push(server);
     }
     let common = Arc::new(Common {
         device: device.clone(),

@@ -408,3 +408,142 @@ fn an_iwarp_client_that_is_not_rping_is_told_of() {
     });
     ended.expect(1).says("a message of 15 bytes");
 }
+
+/// Opens a TCP connection, sends an MPA Request and reads the Reply. Returns its private data if
+/// the server rejects the connection.
+fn knock(addr: SocketAddr) -> (TcpStream, Option<String>) {
+    const REJECTED: u8 = 0x20;
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(REQUEST).unwrap();
+    let mut reply = [0; 20];
+    stream.read_exact(&mut reply).unwrap();
+    let mut said = vec![0; u16::from_be_bytes([reply[18], reply[19]]).into()];
+    stream.read_exact(&mut said).unwrap();
+    let is_rejected = reply[16] & REJECTED != 0;
+    let said = is_rejected.then(|| String::from_utf8(said).unwrap());
+    (stream, said)
+}
+
+/// Returns the number of threads of the server that serve a client. Each has the name of its peer.
+fn serving_threads(server: &Uwarp) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.filter(|name| name.starts_with("127.0.0.1:")).count()
+}
+
+/// Before, each of them had a thread of the server.
+#[test]
+fn silent_clients_beyond_the_limit_are_rejected_in_words_and_get_no_thread() {
+    let (mut server, addr) = Uwarp::server(&["-P", "--max-clients", "4", "--silence", "0"]);
+    let knocks: Vec<_> = (0..20).map(|_| knock(addr)).collect();
+    let words = "the server already serves 4 at once, its limit";
+    for (number, (_, said)) in knocks.iter().enumerate() {
+        assert_eq!(said.as_deref(), (number >= 4).then_some(words), "{number}");
+    }
+    let line = server.stderr_until("was rejected");
+    assert!(line.contains(words), "{line}");
+    server.stderr_until("try: --max-clients");
+    assert_eq!(serving_threads(&server), 4);
+    let ended = client(addr, &["-C", "1"]).expect(1);
+    ended.says("rejected the connection and said \"the server already serves 4 at once");
+}
+
+/// Before, a client that said nothing held its thread for ever.
+#[test]
+fn a_silent_client_that_fills_the_server_is_disconnected_and_an_honest_one_is_served() {
+    let limits = ["-P", "--max-clients", "1", "--silence", "1", "--crc", "off"];
+    let (mut server, addr) = Uwarp::server(&limits);
+    // The first one never begins its first ping, and the other one never answers the Read of its
+    // ping.
+    for first_words in [Vec::new(), advert()] {
+        // The thread of the client before may not have ended yet. The server prints 30 messages
+        // about one address at once, and drops what comes faster.
+        let mut silent = std::iter::repeat_with(|| {
+            thread::sleep(std::time::Duration::from_millis(50));
+            knock(addr)
+        });
+        let (mut silent, _) = silent.find(|(_, said)| said.is_none()).unwrap();
+        silent.write_all(&first_words).unwrap();
+        let line = server.stderr_until("the client said nothing for 1 s");
+        assert!(line.contains("ping 0"), "{line}");
+        server.stderr_until("expected: each step of a ping within 1 s");
+        // Ends when the server has closed the connection, by FIN or by RST.
+        let _ = silent.read_to_end(&mut Vec::new());
+        still_serves(addr);
+    }
+}
+
+/// Connection of a client that has done one ping.
+struct Paused {
+    qp: uwarp_verbs::Qp,
+    _memory: uwarp_verbs::MemoryRegion,
+}
+
+impl Paused {
+    fn new(device: &Device, addr: SocketAddr) -> Paused {
+        const SIZE: u32 = 64;
+        let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(16).unwrap());
+        let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+        let inbox = pd.register(vec![0; 16], Access::LOCAL_WRITE).unwrap();
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let memory = pd.register(vec![0; SIZE as usize], rights).unwrap();
+        let lent = memory.remote();
+        let advert = [
+            &lent.addr.to_be_bytes()[..],
+            &lent.rkey.to_be_bytes(),
+            &SIZE.to_be_bytes(),
+        ];
+        let post_recv = || qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 16)])).unwrap();
+        post_recv();
+        qp.connect(addr, &uwarp_verbs::ConnectOptions::default())
+            .unwrap();
+        // The memory is the source of the ping and the sink of its echo.
+        for _ in 0..2 {
+            let advert = advert.concat();
+            qp.post_send(&SendWr::send_inline(0, &advert)).unwrap();
+            while cq.wait(Some(PATIENCE)).unwrap().opcode != WcOpcode::Recv {}
+            post_recv();
+        }
+        Paused {
+            qp,
+            _memory: memory,
+        }
+    }
+}
+
+/// Before, there was no limit, so no client had to give way. A limit alone would lock all others
+/// out for ever, because a pause between two pings has no limit.
+#[test]
+fn a_client_that_pauses_gives_way_to_a_new_one_when_the_server_is_full() {
+    let limits = ["-P", "--max-clients", "2", "--silence", "1"];
+    let (_server, addr) = Uwarp::server(&limits);
+    let device = Device::tcp().unwrap();
+    let paused = [(); 2].map(|()| Paused::new(&device, addr));
+    // Until one of them has paused for long enough, new ones are rejected.
+    loop {
+        let ended = client(addr, &["-C", "1", "-V"]);
+        if ended.status.success() {
+            break;
+        }
+        ended.says("the server already serves 2 at once, its limit");
+        thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let has_ended = |paused: &Paused| paused.qp.end_reason().is_some();
+    while !paused.iter().any(has_ended) {
+        assert!(std::time::Instant::now() < deadline);
+        thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // One place was enough for the new client.
+    assert!(!paused.iter().all(has_ended));
+}
+
+#[test]
+fn the_limits_are_for_a_persistent_server() {
+    for option in ["--max-clients", "--silence"] {
+        let ended = uwarp(&["rping", "-s", "-a", "127.0.0.1", option, "3"]).expect(2);
+        ended.says("-P");
+    }
+}

@@ -1,11 +1,15 @@
 //! Agents on networks other than that of the kernel, and the RDMA port, which needs no controller.
 
+use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
+use uwarp_agent::clients::Limits;
+use uwarp_agent::{Agent, Options, serve};
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
-    Access, ConnectError, ConnectOptions, Device, QpCaps, RecvWr, SendWr, Settings, Status,
+    Access, ConnectError, ConnectOptions, Device, Qp, QpCaps, RecvWr, SendWr, Settings, Status,
 };
 
 use crate::controller::{Controller, PATIENCE, agent, agent_on};
@@ -103,4 +107,34 @@ fn the_rdma_port_belongs_to_no_controller() {
     assert!(!matches!(connected, Err(ConnectError::Rejected { .. })));
     qp.post_send(&SendWr::send_inline(0, &[0; 15])).unwrap();
     assert!(qp.wait_closed(PATIENCE));
+}
+
+/// Before, such a client was rejected without a reason, and the silent one stayed for ever.
+#[test]
+fn a_silent_client_of_the_rdma_port_ends_and_one_too_many_gets_a_reason() {
+    let device = Device::tcp().unwrap();
+    let start = |limits| {
+        let mut options = Options::default();
+        options.rdma = Some("127.0.0.1:0".parse().unwrap());
+        options.rdma_limits = limits;
+        let control = TcpListener::bind("127.0.0.1:0").unwrap();
+        serve(&Device::tcp().unwrap(), control, options).unwrap()
+    };
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
+    let new_qp = || pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+    let connect =
+        |qp: &Qp, agent: &Agent| qp.connect(agent.rdma_addr().unwrap(), &ConnectOptions::default());
+    let patient = start(Limits::default().max(1).silence(None));
+    let (first, second) = (new_qp(), new_qp());
+    connect(&first, &patient).unwrap();
+    let rejected = connect(&second, &patient).unwrap_err();
+    let words = b"the server already serves 1 at once, its limit";
+    assert!(
+        matches!(&rejected, ConnectError::Rejected { private_data, .. } if private_data == words),
+        "{rejected}"
+    );
+    let strict = start(Limits::default().silence(Some(Duration::from_millis(1))));
+    let silent = new_qp();
+    connect(&silent, &strict).unwrap();
+    assert!(silent.wait_closed(PATIENCE));
 }

@@ -1,5 +1,6 @@
 //! Client of rping: owns the ping data and checks the echo.
 
+use uwarp_agent::clients::Turn;
 use uwarp_verbs::{Access, ConnectOptions, Device, MemoryRegion};
 
 use super::data;
@@ -65,9 +66,9 @@ fn ping(session: &Session, start: &MemoryRegion, number: u32, validate: bool) ->
     start.write_at(0, &bytes).map_err(local)?;
 
     lend(session, start)?;
-    session.receive(&during)?;
+    session.receive(Turn::Due, &during)?;
     lend(session, echo)?;
-    session.receive(&during)?;
+    session.receive(Turn::Due, &during)?;
 
     let mut came = vec![0; echo.len()];
     echo.read_at(0, &mut came).map_err(local)?;

@@ -68,6 +68,20 @@ pub(crate) struct Options {
     /// Persistent server: serves many clients, one after the other or at once, until it is stopped
     #[arg(short = 'P', conflicts_with = "client")]
     persistent: bool,
+    /// Clients that a persistent server serves at once; further ones are rejected
+    #[arg(long, value_name = "N", default_value_t = 256, requires = "persistent",
+        value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    max_clients: u32,
+    /// Time that a client of a persistent server may take for each step of a ping, before it is
+    /// disconnected; 0 for any time. If all places are taken, a client that pauses for longer
+    /// between two pings gives way to a new one
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 30,
+        requires = "persistent"
+    )]
+    silence: u32,
     /// Address of this machine to connect from (client)
     #[arg(short = 'I', value_name = "ADDRESS", conflicts_with = "server")]
     source: Option<Host>,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use uwarp_agent::clients::{Clients, Limits, Seat, Turn};
 use uwarp_verbs::{
     AcceptOptions, Access, ConnectRequest, Device, Listener, RemoteBuffer, SendWr, WcOpcode,
 };
@@ -30,13 +31,26 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
         // The server serves only one client. Closing the listener refuses all other clients at
         // once.
         drop(listener);
-        return serve(device, request, printer);
+        return serve(device, request, None, printer);
     }
+    let clients = Clients::new(options.limits());
     loop {
         let request = next_request(device, &listener)?;
         let (device, peer) = (device.clone(), request.peer_addr());
+        let seat = match clients.admit() {
+            Ok(seat) => seat,
+            Err(full) => {
+                let text = format!(
+                    "uwarp rping -s: {peer} was rejected: {full}\n  try: --max-clients with a larger number, or a shorter --silence"
+                );
+                remark(Some(peer.ip()), text);
+                // If the private data cannot be sent, the request is rejected without it.
+                let _ = request.reject(full.to_string().as_bytes());
+                continue;
+            }
+        };
         let session = move || {
-            if let Err(failure) = serve(&device, request, printer) {
+            if let Err(failure) = serve(&device, request, Some(seat), printer) {
                 failure.print_remark("rping -s", Some(peer.ip()));
             }
         };
@@ -47,6 +61,16 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
             let text = format!("uwarp rping -s: {peer} was refused, no thread for it: {error}");
             remark(Some(peer.ip()), text);
         }
+    }
+}
+
+impl Options {
+    /// Returns the limits of a persistent server.
+    fn limits(&self) -> Limits {
+        let silence = Duration::from_secs(self.silence.into());
+        Limits::default()
+            .max(self.max_clients as usize)
+            .silence((!silence.is_zero()).then_some(silence))
     }
 }
 
@@ -69,17 +93,24 @@ fn next_request(device: &Device, listener: &Listener) -> Result<ConnectRequest, 
     }
 }
 
-/// Serves one client, from its connection request to the end of its connection.
-fn serve(device: &Device, request: ConnectRequest, printer: Printer) -> Result<(), Failure> {
+/// Serves one client, from its connection request to the end of its connection. The client of a
+/// server that is not persistent has no seat.
+fn serve(
+    device: &Device,
+    request: ConnectRequest,
+    seat: Option<Seat>,
+    printer: Printer,
+) -> Result<(), Failure> {
     let peer = request.peer_addr();
     // The client chooses the size. The buffer has room for the largest size of rping.
-    let session = Session::new(
+    let mut session = Session::new(
         device,
         *SIZES.end() as usize,
         Access::LOCAL_WRITE,
         peer,
         printer,
     )?;
+    session.take(seat);
     printer.debug("accepting client connection request")?;
     // As in rping, one Read may be outstanding in each direction.
     let accept = AcceptOptions::default().ird(1).ord(1);
@@ -104,7 +135,11 @@ fn pings(session: &Session) -> (Result<(), Failure>, u64) {
     let mut done = 0;
     loop {
         let during = format!("ping {done}");
-        let stop = match session.receive(&during) {
+        let turn = match done {
+            0 => Turn::Due,
+            _ => Turn::BetweenPings,
+        };
+        let stop = match session.receive(turn, &during) {
             Err(Stop::PeerClosed) if done > 0 => return (Ok(()), done),
             Err(Stop::PeerClosed) => closed("before its first ping").into(),
             Err(Stop::Failed(failure)) => failure,
@@ -142,7 +177,7 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
         RemoteBuffer::at(source.addr, source.rkey),
     ))?;
     printer.debug("server posted rdma read req")?;
-    session.wait_for(WcOpcode::RdmaRead, during)?;
+    session.wait_for(WcOpcode::RdmaRead, Turn::Due, during)?;
     printer.debug("server received read complete")?;
 
     let mut bytes = vec![0; source.len as usize];
@@ -156,7 +191,7 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
     session.send(Advert::default())?;
     printer.debug("server posted go ahead")?;
 
-    let sink = session.receive(during)?;
+    let sink = session.receive(Turn::Due, during)?;
     show(session, sink)?;
     // As in rping, the text and its final zero are written back.
     let len = source
@@ -178,7 +213,7 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
         &sges,
         RemoteBuffer::at(sink.addr, sink.rkey),
     ))?;
-    session.wait_for(WcOpcode::RdmaWrite, during)?;
+    session.wait_for(WcOpcode::RdmaWrite, Turn::Due, during)?;
     printer.debug("server rdma write complete")?;
     session.send(Advert::default())?;
     printer.debug("server posted go ahead")?;

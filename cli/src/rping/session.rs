@@ -1,8 +1,10 @@
 //! One rping connection: its QP and buffers, and the waits that both roles share.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use uwarp_agent::clients::{Seat, Turn};
 use uwarp_verbs::{
     Access, Completion, Cq, Device, EndReason, MemoryRegion, Pd, Qp, QpCaps, RecvWr, SendWr,
     Status, WcOpcode,
@@ -40,13 +42,15 @@ pub(super) fn local(error: impl std::fmt::Display) -> Failure {
 
 /// A QP with the two buffers of rping and one posted receive.
 pub(super) struct Session {
-    pub(super) qp: Qp,
+    pub(super) qp: Arc<Qp>,
     pub(super) pd: Pd,
     /// At the server: buffer of its Read and its Write. At the client: buffer that receives the
     /// echo.
     pub(super) data: MemoryRegion,
     cq: Cq,
     inbox: MemoryRegion,
+    /// Place of the client at a persistent server, which has limits.
+    seat: Option<Seat>,
     pub(super) peer: SocketAddr,
     pub(super) printer: Printer,
 }
@@ -68,7 +72,7 @@ impl Session {
             .max_send_sge(1)
             .max_recv_sge(1)
             .max_inline_data(ADVERT_LEN as u32);
-        let qp = pd.create_qp(&cq, &cq, caps).map_err(local)?;
+        let qp = Arc::new(pd.create_qp(&cq, &cq, caps).map_err(local)?);
         let inbox = pd
             .register(vec![0; ADVERT_LEN], Access::LOCAL_WRITE)
             .map_err(local)?;
@@ -79,11 +83,20 @@ impl Session {
             data,
             cq,
             inbox,
+            seat: None,
             peer,
             printer,
         };
         session.post_recv()?;
         Ok(session)
+    }
+
+    /// Gives the session the place of its client.
+    pub(super) fn take(&mut self, seat: Option<Seat>) {
+        if let Some(seat) = &seat {
+            seat.attach(&self.qp);
+        }
+        self.seat = seat;
     }
 
     fn post_recv(&self) -> Result<(), Failure> {
@@ -102,8 +115,8 @@ impl Session {
     }
 
     /// Waits for the peer's next Send and parses its advert.
-    pub(super) fn receive(&self, during: &str) -> Result<Advert, Stop> {
-        let completion = self.wait_for(WcOpcode::Recv, during)?;
+    pub(super) fn receive(&self, turn: Turn, during: &str) -> Result<Advert, Stop> {
+        let completion = self.wait_for(WcOpcode::Recv, turn, during)?;
         if completion.byte_len as usize != ADVERT_LEN {
             let (peer, len) = (self.peer, completion.byte_len);
             return Err(Report::new(format!(
@@ -122,11 +135,22 @@ impl Session {
     }
 
     /// Waits for a completion of this opcode and skips completions of Sends. Any other opcode is an
-    /// error of the peer.
-    pub(super) fn wait_for(&self, opcode: WcOpcode, during: &str) -> Result<Completion, Stop> {
+    /// error of the peer. At a persistent server, so is a silence that is too long.
+    pub(super) fn wait_for(
+        &self,
+        opcode: WcOpcode,
+        turn: Turn,
+        during: &str,
+    ) -> Result<Completion, Stop> {
+        let start = Instant::now();
+        let limit = self.seat.as_ref().and_then(|seat| seat.begin_wait(turn));
         loop {
-            let Some(completion) = self.cq.wait(None) else {
-                continue;
+            let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
+            let Some(completion) = self.cq.wait(left) else {
+                match limit.filter(|limit| start.elapsed() >= *limit) {
+                    Some(limit) => return Err(self.silent(limit, during)),
+                    None => continue,
+                }
             };
             if completion.status != Status::Success {
                 return Err(self.ended(during, completion.status));
@@ -152,8 +176,30 @@ impl Session {
         }
     }
 
+    /// Ends the connection of a client that was silent for too long.
+    fn silent(&self, limit: Duration, during: &str) -> Stop {
+        // A graceful close would wait for the silent client again.
+        self.qp.abort();
+        let (peer, limit) = (self.peer, limit.as_secs());
+        let what = format!("{peer}, {during}: the client said nothing for {limit} s");
+        Report::new(what)
+            .expected(format!("each step of a ping within {limit} s"))
+            .fault("the client, or the network")
+            .advice("--silence with a longer time, or 0, if the client needs it")
+            .into()
+    }
+
     /// Returns the reason why work of this side did not complete.
     fn ended(&self, during: &str, status: Status) -> Stop {
+        if self.seat.as_ref().is_some_and(Seat::gives_way) {
+            let what = format!(
+                "{}, {during}: a new client took its place after a long pause, because all places were taken",
+                self.peer
+            );
+            let report = Report::new(what).fault("nobody");
+            let advice = "--max-clients with a larger number, or a longer --silence";
+            return report.advice(advice).into();
+        }
         match self.qp.end_reason() {
             Some(EndReason::PeerDisconnect) => Stop::PeerClosed,
             Some(reason) => explain::ended(self.peer, during, &reason).into(),

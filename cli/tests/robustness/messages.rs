@@ -126,6 +126,11 @@ pub(crate) fn zero_length_flood(scene: &mut Scene, pace: &mut Pace) -> Result<At
     let mut writer = Peer::connect(scene.listener)?;
     let mut sender = Peer::connect(scene.victim.rdma)?;
     for number in &mut *pace {
+        if number % 100_000 == 99_999 {
+            // `rping -s` disconnects a client that begins no ping in its time limit.
+            sender.expect_delivery()?;
+            reset(std::mem::replace(&mut sender, Peer::connect(scene.victim.rdma)?).stream)?;
+        }
         let peer = if number % 2 == 0 {
             // STag and TO of an empty message are not checked (RFC 5041 section 5.2).
             writer.write(true, number as u32, number as u64, &[])?;

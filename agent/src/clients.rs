@@ -1,0 +1,261 @@
+//! Places for the clients that a server serves at once, each on a thread of its own.
+//!
+//! A client that is silent must not hold its place for ever:
+//!
+//! * In the middle of a ping, and before the first one, the server waits for [`Limits::silence`].
+//! * Between two pings a pause is legal and has no limit. But if all places are taken, the client
+//!   that has paused longest, and for longer than [`Limits::silence`], gives way to a new one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use uwarp_verbs::Qp;
+
+/// Maximum time to wait until the thread of a client that gives way has ended. It ends at once,
+/// unless the machine is overloaded.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// Limits of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Maximum number of clients at a time. Further clients are rejected. Default: 256.
+    pub max: usize,
+    /// Time that a client may take for each step of a ping. `None`: any time, and no client gives
+    /// way. Default: 30 s.
+    pub silence: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            max: 256,
+            silence: Some(Duration::from_secs(30)),
+        }
+    }
+}
+
+impl Limits {
+    /// Sets the maximum number of clients.
+    #[must_use]
+    pub fn max(mut self, max: usize) -> Self {
+        self.max = max;
+        self
+    }
+
+    /// Sets the time that a client may take for each step of a ping.
+    #[must_use]
+    pub fn silence(mut self, silence: Option<Duration>) -> Self {
+        self.silence = silence;
+        self
+    }
+}
+
+/// Wait of a server for its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The client must do the next step of a ping, or begin its first one.
+    Due,
+    /// The client may begin another ping.
+    BetweenPings,
+}
+
+/// All places of a server are taken. Its text is the private data of the rejection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    max: usize,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the server already serves {} at once, its limit",
+            self.max
+        )
+    }
+}
+
+/// The places of a server.
+#[derive(Debug)]
+pub struct Clients {
+    table: Arc<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    limits: Limits,
+    places: Mutex<Places>,
+    /// Notified when a place becomes free.
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    next: u64,
+    taken: BTreeMap<u64, Place>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    qp: Option<Arc<Qp>>,
+    /// Start of the pause between two pings, if there is one.
+    pause: Option<Instant>,
+    gives_way: bool,
+}
+
+impl Places {
+    /// Returns the place of the client that has paused longest, if that is longer than `limit`.
+    fn longest_pause(&mut self, limit: Duration) -> Option<&mut Place> {
+        let places = self.taken.values_mut();
+        let paused = places.filter_map(|place| Some((place.pause?, place)));
+        let (since, place) = paused.min_by_key(|(since, _)| *since)?;
+        (since.elapsed() >= limit).then_some(place)
+    }
+}
+
+impl Clients {
+    /// Creates a table without clients.
+    #[must_use]
+    pub fn new(limits: Limits) -> Clients {
+        Clients {
+            table: Arc::new(Table {
+                limits,
+                places: Mutex::default(),
+                freed: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Takes a place for a new client. If all are taken, a client that has paused for too long is
+    /// disconnected, and the call waits until its thread has given its place back.
+    ///
+    /// # Errors
+    /// [`Full`] if no client gives way.
+    pub fn admit(&self) -> Result<Seat, Full> {
+        let Limits { max, silence } = self.table.limits;
+        let mut places = self.table.places.lock();
+        if places.taken.len() >= max {
+            let full = Full { max };
+            // A client that gave way before has paused longest, and is asked again if its thread
+            // has not ended yet.
+            let leaver = silence.and_then(|limit| places.longest_pause(limit));
+            let Some(leaver) = leaver else {
+                return Err(full);
+            };
+            leaver.gives_way = true;
+            let qp = leaver.qp.clone();
+            drop(places);
+            // Ends the wait of its thread.
+            if let Some(qp) = qp {
+                qp.abort();
+            }
+            places = self.table.places.lock();
+            let is_full = |places: &mut Places| places.taken.len() >= max;
+            let waited = self.table.freed.wait_while_for(&mut places, is_full, LEAVE);
+            if waited.timed_out() {
+                return Err(full);
+            }
+        }
+        let id = places.next;
+        places.next += 1;
+        places.taken.insert(id, Place::default());
+        Ok(Seat {
+            id,
+            table: Arc::clone(&self.table),
+        })
+    }
+}
+
+/// Place of one client. Dropping it gives the place back.
+#[derive(Debug)]
+pub struct Seat {
+    id: u64,
+    table: Arc<Table>,
+}
+
+impl Seat {
+    fn with<R>(&self, act: impl FnOnce(&mut Place) -> R) -> Option<R> {
+        self.table.places.lock().taken.get_mut(&self.id).map(act)
+    }
+
+    /// Sets the QP of the client. It is aborted when the client gives way.
+    pub fn attach(&self, qp: &Arc<Qp>) {
+        self.with(|place| place.qp = Some(Arc::clone(qp)));
+    }
+
+    /// Records that the server begins to wait for its client. Returns the limit of the wait.
+    #[must_use]
+    pub fn begin_wait(&self, turn: Turn) -> Option<Duration> {
+        let is_pause = turn == Turn::BetweenPings;
+        self.with(|place| place.pause = is_pause.then(Instant::now));
+        self.table.limits.silence.filter(|_| !is_pause)
+    }
+
+    /// Returns true if the client gives its place to a new one.
+    #[must_use]
+    pub fn gives_way(&self) -> bool {
+        self.with(|place| place.gives_way).unwrap_or_default()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let place = self.table.places.lock().taken.remove(&self.id);
+        self.table.freed.notify_all();
+        // The QP may be destroyed here, which must not happen with the lock held.
+        drop(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_seat_is_free_again() {
+        let clients = Clients::new(Limits::default().max(2));
+        let (first, _second) = (clients.admit().unwrap(), clients.admit().unwrap());
+        let full = clients.admit().unwrap_err();
+        assert_eq!(
+            full.to_string(),
+            "the server already serves 2 at once, its limit"
+        );
+        drop(first);
+        assert!(clients.admit().is_ok());
+    }
+
+    #[test]
+    fn only_a_client_between_two_pings_gives_way_and_the_one_that_paused_longest_first() {
+        let limits = Limits::default().max(3).silence(Some(Duration::ZERO));
+        let clients = Clients::new(limits);
+        let seats = [(); 3].map(|()| clients.admit().unwrap());
+        assert_eq!(seats[0].begin_wait(Turn::Due), limits.silence);
+        assert_eq!(seats[2].begin_wait(Turn::BetweenPings), None);
+        assert_eq!(seats[1].begin_wait(Turn::BetweenPings), None);
+        let [first, second, third] = seats;
+        let newcomer = std::thread::scope(|scope| {
+            let newcomer = scope.spawn(|| clients.admit());
+            while !third.gives_way() {
+                std::thread::yield_now();
+            }
+            drop(third);
+            newcomer.join().unwrap()
+        });
+        assert!(newcomer.is_ok());
+        assert!(!first.gives_way() && !second.gives_way());
+    }
+
+    #[test]
+    fn without_a_limit_nobody_gives_way() {
+        let clients = Clients::new(Limits::default().max(1).silence(None));
+        let seat = clients.admit().unwrap();
+        assert_eq!(seat.begin_wait(Turn::Due), None);
+        assert_eq!(seat.begin_wait(Turn::BetweenPings), None);
+        assert!(clients.admit().is_err());
+        assert!(!seat.gives_way());
+    }
+}
