@@ -133,13 +133,17 @@ impl DdpError {
 }
 
 impl TaggedFault {
-    /// Error Code of RFC 5041 section 7.2, under Error Type 1 (tagged buffer error).
+    /// Error Code of RFC 5041 section 7.2, under Error Type 1 (tagged buffer error), as the peer
+    /// gets it. An STag of another stream has the code of an STag that does not exist.
     #[must_use]
     pub const fn code(&self) -> u8 {
         match self {
             TaggedFault::InvalidSTag => 0x00,
             TaggedFault::BaseOrBounds => 0x01,
-            TaggedFault::NotAssociated => 0x02,
+            // 5041-7.1-10: one check, "valid for this stream", has the codes 0x00 and 0x02. 0x02
+            // would tell a peer that guesses STags that this one exists. The local error remains
+            // `NotAssociated` (5041-8.2-01, 5041-8.2-02).
+            TaggedFault::NotAssociated => 0x00,
             TaggedFault::ToWrap => 0x03,
             // 5041-7.1-11: DDP has no code for a missing right. To the peer, the STag is invalid
             // for this kind of access.

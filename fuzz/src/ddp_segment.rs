@@ -92,9 +92,10 @@ fn numbered(error: DdpError) {
         DdpError::Tagged(fault) => Some((
             1,
             match fault {
-                TaggedFault::InvalidSTag | TaggedFault::AccessRights => 0,
+                TaggedFault::InvalidSTag
+                | TaggedFault::NotAssociated
+                | TaggedFault::AccessRights => 0,
                 TaggedFault::BaseOrBounds => 1,
-                TaggedFault::NotAssociated => 2,
                 TaggedFault::ToWrap => 3,
             },
         )),

@@ -273,6 +273,14 @@ impl StreamError {
             // DDP has the same code for an unknown STag and for an STag without the access right,
             // but different requirements.
             StreamError::Ddp(DdpError::Tagged(TaggedFault::AccessRights)) => demand::STAG_WRITABLE,
+            // The code of an STag of another stream is that of an unknown STag, too.
+            StreamError::Ddp(DdpError::Tagged(TaggedFault::NotAssociated)) => {
+                demand::STAG_ASSOCIATED
+            }
+            StreamError::Protection(TaggedFault::NotAssociated)
+            | StreamError::Atomic(AtomicFault::Tagged(TaggedFault::NotAssociated)) => {
+                demand::SOURCE_ASSOCIATED
+            }
             StreamError::Ddp(DdpError::TooShort { .. }) | StreamError::TooShort { .. } => {
                 demand::HEADER_VALID
             }
@@ -312,7 +320,9 @@ const fn protection(fault: TaggedFault) -> u8 {
         TaggedFault::InvalidSTag => 0x00,
         TaggedFault::BaseOrBounds => 0x01,
         TaggedFault::AccessRights => 0x02,
-        TaggedFault::NotAssociated => 0x03,
+        // 5040-7.2-07 demands the check, but no section demands 0x03 for it. 0x03 would tell a peer
+        // that guesses STags that this one exists.
+        TaggedFault::NotAssociated => 0x00,
         TaggedFault::ToWrap => 0x04,
     }
 }

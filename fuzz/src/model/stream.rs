@@ -42,14 +42,12 @@ fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
 /// Returns the error code of a refused access: a DDP code for a Write, an RDMAP code for a request.
 const fn refused(fault: Fault, write: bool) -> Code {
     match (fault, write) {
-        (Fault::Invalid | Fault::Rights, true) => (1, 1, 0),
+        (Fault::Invalid | Fault::NotAssociated | Fault::Rights, true) => (1, 1, 0),
         (Fault::Bounds, true) => (1, 1, 1),
-        (Fault::NotAssociated, true) => (1, 1, 2),
         (Fault::Wrap, true) => (1, 1, 3),
-        (Fault::Invalid, false) => (0, 1, 0),
+        (Fault::Invalid | Fault::NotAssociated, false) => (0, 1, 0),
         (Fault::Bounds, false) => (0, 1, 1),
         (Fault::Rights, false) => (0, 1, 2),
-        (Fault::NotAssociated, false) => (0, 1, 3),
         (Fault::Wrap, false) => (0, 1, 4),
         (Fault::Misaligned, _) => (0, 2, 7),
     }

@@ -8,11 +8,11 @@ use std::ptr::NonNull;
 
 use uwarp_verbs::{Access, MemoryRegion};
 
+use crate::INVALID;
 use crate::memory::{Place, REGION};
 use crate::peer::eventually;
 use crate::scene::{ROLES, Role, Scene, Sees, Setup};
 use crate::wire::{Code, READ_RESPONSE, ReadHeader, Tagged, Untagged, WRITE, filler};
-use crate::{INVALID, NOT_ASSOCIATED};
 
 /// Returns a Read Request of the peer for this part of a region.
 fn request(s: &Scene, (source_stag, source_to): (u32, u64), len: u32) -> Untagged {
@@ -167,7 +167,7 @@ fn s6_3_6_stags_of_the_same_memory_keep_their_own_rights_and_domains() {
     for role in ROLES {
         for (of_another_domain, code, words) in [
             (false, INVALID.write, "access rights"),
-            (true, NOT_ASSOCIATED.write, "not associated"),
+            (true, INVALID.write, "not associated"),
         ] {
             let mut s = roomy(role);
             let (readable, writable, base) = aliases(&s);

@@ -86,13 +86,10 @@ struct Answers {
     read: Code,
 }
 
+/// Also the answer for an STag of another domain or stream: the peer must not learn that it exists.
 const INVALID: Answers = Answers {
     write: Code::ddp(1, 0x00),
     read: Code::rdmap(1, 0x00),
-};
-const NOT_ASSOCIATED: Answers = Answers {
-    write: Code::ddp(1, 0x02),
-    read: Code::rdmap(1, 0x03),
 };
 
 /// Checks an operation of the peer with this STag. The stream must end with a Terminate, and

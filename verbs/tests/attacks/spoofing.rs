@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use uwarp_verbs::{Access, Device};
 
 use crate::scene::{NONSENSE, ROLES, Scene};
-use crate::{INVALID, NOT_ASSOCIATED, USES, refuses_use};
+use crate::{INVALID, USES, refuses_use};
 
 /// Any sender on the stream, legitimate or not, must guess an STag. It has one guess for each
 /// stream.
@@ -25,7 +25,7 @@ fn s6_1_1_stag_of_another_protection_domain() {
         for what in USES {
             let s = Scene::new(role);
             let at = (s.memory.foreign.rkey(), s.memory.foreign.addr());
-            refuses_use(s, what, at, &NOT_ASSOCIATED, "not associated");
+            refuses_use(s, what, at, &INVALID, "not associated");
         }
     }
 }
@@ -37,7 +37,7 @@ fn s6_1_1_stag_of_another_stream_of_the_same_domain() {
         for what in USES {
             let s = Scene::new(role);
             let at = (s.theirs.rkey(), s.theirs.addr());
-            refuses_use(s, what, at, &NOT_ASSOCIATED, "not associated");
+            refuses_use(s, what, at, &INVALID, "not associated");
         }
     }
 }

@@ -281,7 +281,7 @@ fn atomic_operations_on_memory_that_the_peer_may_not_change() {
                 to: s.memory.foreign.addr().next_multiple_of(8),
                 ..right
             },
-            0x03,
+            0x00,
             "not associated",
         ),
         (

@@ -12,7 +12,6 @@ use crate::wire::{Code, READ_REQUEST, READ_RESPONSE, ReadHeader, Tagged, Untagge
 const INVALID_STAG: Code = Code::rdmap(1, 0x00);
 const BOUNDS: Code = Code::rdmap(1, 0x01);
 const RIGHTS: Code = Code::rdmap(1, 0x02);
-const NOT_ASSOCIATED: Code = Code::rdmap(1, 0x03);
 const WRAP: Code = Code::rdmap(1, 0x04);
 
 /// Checks in both roles that a Read Request for this source is refused.
@@ -50,12 +49,12 @@ fn read_from_another_key_part_of_the_stag() {
     );
 }
 
-/// 5040-7.2-07, 5040-8.1.1-01.
+/// 5040-7.2-07, 5040-8.1.1-01: the code does not tell the peer that the STag exists.
 #[test]
 fn read_from_an_stag_of_another_protection_domain() {
     refuses_source(
         |s| (s.memory.foreign.rkey(), s.memory.foreign.addr()),
-        NOT_ASSOCIATED,
+        INVALID_STAG,
         "not associated",
     );
 }
@@ -65,7 +64,7 @@ fn read_from_an_stag_of_another_protection_domain() {
 fn read_from_an_stag_of_another_stream() {
     refuses_source(
         |s| (s.theirs.rkey(), s.theirs.addr()),
-        NOT_ASSOCIATED,
+        INVALID_STAG,
         "not associated",
     );
 }

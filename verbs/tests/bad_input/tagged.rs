@@ -8,7 +8,6 @@ use crate::wire::{Code, Tagged, WRITE};
 
 const INVALID_STAG: Code = Code::ddp(1, 0x00);
 const BOUNDS: Code = Code::ddp(1, 0x01);
-const NOT_ASSOCIATED: Code = Code::ddp(1, 0x02);
 const WRAP: Code = Code::ddp(1, 0x03);
 const VERSION: Code = Code::ddp(1, 0x04);
 
@@ -40,14 +39,14 @@ fn write_with_another_key_part_of_the_stag() {
     }
 }
 
-/// 5041-8.2-01, 5041-7.1-10.
+/// 5041-8.2-01, 5041-7.1-10: the code does not tell the peer that the STag exists.
 #[test]
 fn write_with_an_stag_of_another_protection_domain() {
     let bad = |s: &mut Scene| {
         let foreign = s.memory.foreign.remote();
         Tagged::new(WRITE, foreign.rkey, foreign.addr, b"octets").bytes()
     };
-    refuses(bad, NOT_ASSOCIATED, "not associated");
+    refuses(bad, INVALID_STAG, "not associated");
 }
 
 /// 5041-8.2-02: the region is bound to another QP of the same domain. The access is reported
@@ -56,7 +55,7 @@ fn write_with_an_stag_of_another_protection_domain() {
 fn write_with_an_stag_of_another_stream() {
     let bad =
         |s: &mut Scene| Tagged::new(WRITE, s.theirs.rkey(), s.theirs.addr(), b"octets").bytes();
-    refuses(bad, NOT_ASSOCIATED, "not associated");
+    refuses(bad, INVALID_STAG, "not associated");
 }
 
 /// 5041-7.1-11: DDP's code for missing rights is that of an invalid STag.

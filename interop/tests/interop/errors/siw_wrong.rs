@@ -96,7 +96,7 @@ const ROWS: &[Row] = &[
             Post::new("write", 1, &regions.part).remote(regions.foreign.0, regions.foreign.1)
         },
         receive: Some(LEN),
-        code: (1, 1, 0x02),
+        code: (1, 1, 0x00),
         words: "not associated",
         received: Status::WrFlush,
         done: SENT,
@@ -165,7 +165,7 @@ const ROWS: &[Row] = &[
             Post::new("read", 1, &regions.part).remote(regions.foreign.0, regions.foreign.1)
         },
         receive: Some(LEN),
-        code: (0, 1, 0x03),
+        code: (0, 1, 0x00),
         words: "not associated",
         received: Status::WrFlush,
         done: UNANSWERED,
