@@ -1,13 +1,15 @@
 //! One host on a link: finds the connection or listener for a packet, and chooses free ports.
 
 use std::collections::btree_map::Entry;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use rustix::rand::{GetRandomFlags, getrandom};
+use siphasher::sip::SipHasher24;
 use smoltcp::phy::{Checksum, ChecksumCapabilities};
 
 use super::backlog::Backlog;
@@ -548,31 +550,48 @@ impl Stack {
     }
 }
 
-/// Source of random numbers, unpredictable unless it has a seed.
-enum Random {
-    System,
-    /// Predictable numbers, for simulation. `given` counts the numbers generated.
-    Seeded {
-        seed: u64,
-        given: AtomicU64,
-    },
+/// Source of random numbers: SipHash-2-4 of 0, 1, 2, ... under a secret key. Hosts see some of the
+/// numbers as initial sequence numbers, and must not be able to compute the others from them. With
+/// a seed, the numbers are predictable, for simulation.
+struct Random {
+    function: SipHasher24,
+    /// Number of numbers generated.
+    given: AtomicU64,
 }
 
 impl Random {
     fn new(seed: Option<u64>) -> Self {
-        seed.map_or(Random::System, |seed| Random::Seeded {
-            seed,
+        let function = match seed {
+            Some(seed) => SipHasher24::new_with_keys(seed, 0),
+            None => SipHasher24::new_with_key(&secret()),
+        };
+        Random {
+            function,
             given: AtomicU64::new(0),
-        })
+        }
     }
 
     fn next(&self) -> u64 {
-        match self {
-            // Every `RandomState` has a different secret key.
-            Random::System => RandomState::new().hash_one(0),
-            Random::Seeded { seed, given } => {
-                let number = given.fetch_add(1, Ordering::Relaxed);
-                BuildHasherDefault::<DefaultHasher>::default().hash_one((*seed, number))
+        let number = self.given.fetch_add(1, Ordering::Relaxed);
+        self.function.hash(&number.to_le_bytes())
+    }
+}
+
+/// Returns random bytes of the system.
+fn secret() -> [u8; 16] {
+    let mut key = [0; 16];
+    loop {
+        match getrandom(&mut key, GetRandomFlags::empty()) {
+            // The system gives up to 256 bytes whole.
+            Ok(_) => return key,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::warn!(%error, "no random numbers from getrandom; using those of std");
+                let word = || RandomState::new().hash_one(0).to_ne_bytes();
+                let (low, high) = key.split_at_mut(8);
+                low.copy_from_slice(&word());
+                high.copy_from_slice(&word());
+                return key;
             }
         }
     }
@@ -586,6 +605,27 @@ mod tests {
     use crate::Network;
     use crate::smol::MemoryNetwork;
     use crate::smol::signal::Signal;
+
+    /// Computed by a separate implementation of SipHash-2-4 in Python.
+    #[test]
+    fn random_numbers_of_a_seed_are_siphash_2_4_of_their_positions() {
+        let random = Random::new(Some(0x0706_0504_0302_0100));
+        let numbers: [u64; 3] = core::array::from_fn(|_| random.next());
+        assert_eq!(
+            numbers,
+            [
+                0x02f4_c034_ec7d_04fa,
+                0x9467_5481_14ca_a8c6,
+                0x415e_4cc8_a754_51eb
+            ]
+        );
+    }
+
+    #[test]
+    fn stacks_without_a_seed_have_other_numbers() {
+        let [one, two] = [Random::new(None), Random::new(None)];
+        assert!((0..4).any(|_| one.next() != two.next()));
+    }
 
     /// The table is searched before the connection is registered, and the handshakes after the
     /// listener has removed the handshake.

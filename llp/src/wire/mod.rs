@@ -137,7 +137,8 @@ pub(crate) enum Received {
 /// Returns a MAC address that is almost certainly unique: 46 random bits, unicast, locally
 /// administered.
 fn random_mac() -> [u8; 6] {
-    // Every `RandomState` has a different secret key.
+    // Every `RandomState` has a different key. The address must differ from others, but is no
+    // secret.
     let [mut first, b, c, d, e, f, ..] = RandomState::new().hash_one(0).to_ne_bytes();
     first = (first & 0b1111_1100) | 0b0000_0010;
     [first, b, c, d, e, f]
