@@ -351,6 +351,13 @@ pub struct PeerLimits {
     pub max_receive_memory: u64,
     /// Same as [`Limits::max_send_memory`], but for one peer. Default: 64 MiB.
     pub max_send_memory: u64,
+    /// Number of connections that may end because the peer accessed memory without permission (an
+    /// STag, a right or a bound was wrong), before new connections of the peer are delayed. One end
+    /// is forgotten every 10 s. With more, the peer's connections are accepted one at a time: 100
+    /// ms after the last one, then 200 ms, and so on, at most 10 s. Others are rejected
+    /// ([`StartupError::TooManyStagErrors`](crate::StartupError::TooManyStagErrors)). So a peer
+    /// cannot try STags until one is valid. 4,294,967,295: no limit. Default: 256.
+    pub max_stag_errors: u32,
 }
 
 setters! { const PeerLimits {
@@ -359,6 +366,7 @@ setters! { const PeerLimits {
     max_ird_total: u32,
     max_receive_memory: u64,
     max_send_memory: u64,
+    max_stag_errors: u32,
 } }
 
 /// Timeouts in the life of a connection (RFC 5042 section 6.4.2).
@@ -494,6 +502,7 @@ impl Default for PeerLimits {
             max_ird_total: 1 << 21,
             max_receive_memory: 64 << 20,
             max_send_memory: 64 << 20,
+            max_stag_errors: 256,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Attacks over an established connection: wrong messages, too many messages, and messages whose
 //! responses are never read.
 
+use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
@@ -35,9 +36,18 @@ pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<Atta
     ))
 }
 
+/// Returns the address for connection `number` of an attack whose accesses are refused. `net`:
+/// second byte of the addresses.
+///
+/// The victim delays an address after 256 refusals (`max_stag_errors`), so each address makes 200.
+fn refused_source(net: u8, number: usize) -> Ipv4Addr {
+    let [.., high, low] = (number / 200).to_be_bytes();
+    Ipv4Addr::new(127, net, high, low)
+}
+
 pub(crate) fn reads_of_4_gib(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
-    for _ in &mut *pace {
-        let mut peer = Peer::connect(scene.listener)?;
+    for number in &mut *pace {
+        let mut peer = Peer::connect_from(refused_source(2, number), scene.listener)?;
         peer.read(u32::MAX, scene.region.rkey, scene.region.addr)?;
         peer.flush()?;
         peer.expect_terminate(BASE_OR_BOUNDS)?;
@@ -89,7 +99,7 @@ pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<Attack
         }
         // A wrong guess ends its connection, so each guess has its own connection. The second
         // message on the same connection has the right STag and must be ignored.
-        let mut guessing = Peer::connect(scene.listener)?;
+        let mut guessing = Peer::connect_from(refused_source(3, number), scene.listener)?;
         for stag in [guess, scene.region.rkey] {
             guessing.write(true, stag, scene.region.addr, &[0xEE; 8])?;
         }

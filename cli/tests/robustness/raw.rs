@@ -80,7 +80,12 @@ pub(crate) struct Peer {
 impl Peer {
     /// Connects as an honest peer would.
     pub(crate) fn connect(to: SocketAddr) -> Result<Peer> {
-        let mut stream = tcp(to)?;
+        Peer::connect_from(ATTACKER, to)
+    }
+
+    /// Connects as an honest peer would, from this address.
+    pub(crate) fn connect_from(from: Ipv4Addr, to: SocketAddr) -> Result<Peer> {
+        let mut stream = tcp_from(from, to)?;
         let mut initiator = initiator()?;
         stream.write_all(initiator.request())?;
         let mut reply = vec![0; FRAME];

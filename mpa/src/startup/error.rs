@@ -255,6 +255,17 @@ pub enum StartupError {
         /// True if the limit applies to each peer, false if it applies to all peers together.
         of_peer: bool,
     },
+    /// Too many connections of the peer ended because it accessed memory without permission, so its
+    /// Request was answered with a reject. The owner of the listener raises this error.
+    #[error(
+        "rejected: more than {limit} connections of the peer have ended because it accessed memory without permission; the next one is accepted in {wait_ms} ms"
+    )]
+    TooManyStagErrors {
+        /// Number of such ends that have no consequence.
+        limit: u32,
+        /// Time in milliseconds until the next connection of the peer is accepted.
+        wait_ms: u32,
+    },
     /// The connection ended during startup.
     #[error(
         "the peer {} {}{}",
@@ -297,9 +308,10 @@ impl StartupError {
             Self::Closed { .. } | Self::TimedOut { .. } | Self::RtrMissing => {
                 MpaErrorCode::ConnectionLost
             }
-            Self::NoPlace { .. } | Self::Displaced { .. } | Self::TooManyConnections { .. } => {
-                MpaErrorCode::LocalCatastrophic
-            }
+            Self::NoPlace { .. }
+            | Self::Displaced { .. }
+            | Self::TooManyConnections { .. }
+            | Self::TooManyStagErrors { .. } => MpaErrorCode::LocalCatastrophic,
             Self::NotMpa { .. }
             | Self::TrailingBytes { .. }
             | Self::RequestInsteadOfReply

@@ -134,6 +134,11 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
             UNWANTED,
             "end some connections, or raise the limit in the settings (limits.max_qp)",
         ),
+        StartupError::TooManyStagErrors { .. } => (
+            Who::PeerProgram,
+            UNWANTED,
+            "look at why the peer's accesses are refused, or raise the limit in the settings (limits.per_peer.max_stag_errors)",
+        ),
         StartupError::Closed { .. } if error.may_retry_with_revision_1() => (
             Who::PeerStack,
             CLOSED_ENHANCED,

@@ -216,13 +216,14 @@ impl PendingStartup {
                     return;
                 };
                 let account = self.device.accounts.peer(request.peer_addr());
-                match account.check(What::Connections) {
+                let limit = account.check(What::Connections).map_err(StartupError::from);
+                match limit.and_then(|()| account.admit(self.device.now())) {
                     Ok(()) => sink.request(request),
                     Err(limit) => {
                         // The drop rejects the request here. Otherwise the program would create a
                         // QP only to learn that accept fails.
                         tracing::info!(peer = %request.peer_addr(), %limit, "rejected");
-                        sink.failed(request.peer_addr(), limit.into());
+                        sink.failed(request.peer_addr(), limit);
                     }
                 }
             }

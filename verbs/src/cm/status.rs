@@ -73,7 +73,8 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
             | StartupError::RtrMissing
             | StartupError::NoPlace { .. }
             | StartupError::Displaced { .. }
-            | StartupError::TooManyConnections { .. } => {
+            | StartupError::TooManyConnections { .. }
+            | StartupError::TooManyStagErrors { .. } => {
                 known(CmEventKind::ConnectError, Errno::PROTO)
             }
         },

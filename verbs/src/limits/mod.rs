@@ -25,7 +25,8 @@
 //! **Trust**: no stream is assumed to trust another (5040-8.1.2-03, 5042-3-01). Every stream has
 //! its own places. An SRQ, a CQ or a region is shared only where the program shares it. All scarce
 //! resources are requested here or where objects are counted. They are granted only within the
-//! limits (5040-8.1.2-02).
+//! limits (5040-8.1.2-02). A peer whose STags are refused again and again connects less often
+//! (`penalty.rs`).
 //!
 //! The table has an entry for a peer only while something is charged to it, so the limits of the
 //! device bound its size.
@@ -33,6 +34,7 @@
 mod numbers;
 mod objects;
 mod pd;
+mod penalty;
 mod reads;
 #[cfg(test)]
 mod tests;
@@ -42,6 +44,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use uwarp_mpa::StartupError;
@@ -51,6 +54,8 @@ use crate::settings::Limits;
 pub(crate) use numbers::{Number, Numbers};
 pub(crate) use objects::{Objects, Place};
 pub(crate) use pd::{OfPd, PdAccount, PdCharge};
+use penalty::Penalties;
+pub(crate) use penalty::is_stag_error;
 pub(crate) use reads::ReadPlaces;
 
 /// Kind of a counted resource.
@@ -250,6 +255,8 @@ pub(crate) struct Accounts {
     limits: Limits,
     device: Share,
     peers: Mutex<HashMap<PeerKey, Weak<PeerAccount>>>,
+    /// Outlives the accounts of the peers.
+    penalties: Mutex<Penalties>,
 }
 
 impl Accounts {
@@ -259,6 +266,7 @@ impl Accounts {
             limits: *limits,
             device: Share::default(),
             peers: Mutex::default(),
+            penalties: Mutex::new(Penalties::new(limits.per_peer.max_stag_errors)),
         })
     }
 
@@ -359,6 +367,16 @@ impl PeerAccount {
         })
     }
 
+    /// Counts a connection of the peer that ended because of an STag.
+    pub(crate) fn count_stag_error(&self, now: Instant) {
+        self.accounts.penalties.lock().count(self.key, now);
+    }
+
+    /// Decides whether a connection of the peer is accepted now, after its STag errors.
+    pub(crate) fn admit(&self, now: Instant) -> Result<(), StartupError> {
+        self.accounts.penalties.lock().admit(self.key, now)
+    }
+
     /// Returns true if `amount` more would stay within a fraction of both limits. The fraction is
     /// one half if `part` is 2, and the whole limit if `part` is 1.
     pub(crate) fn has_room(&self, what: What, amount: u64, part: u64) -> bool {
@@ -451,7 +469,7 @@ impl fmt::Debug for Charge {
 }
 
 /// Identity of a peer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct PeerKey {
     /// Address, or the first address of a network.
     ip: IpAddr,

@@ -15,7 +15,9 @@ use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer, ReceiveWaiter};
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
-use crate::limits::{Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces};
+use crate::limits::{
+    Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces, is_stag_error,
+};
 use crate::mem::PinnedRun;
 use crate::messages;
 use crate::progress::background::{Source, Verdict};
@@ -255,6 +257,12 @@ impl QpInner {
                 // An error of standard error is not one of the connection.
                 let _ = messages::print(peer, &text);
             }
+        }
+        if let (Some(peer), Some(reason)) = (&locked.driven.peer, &locked.driven.conn.end)
+            && events.iter().any(ended)
+            && is_stag_error(reason)
+        {
+            peer.count_stag_error(locked.driven.conn.now);
         }
         let events = &mut locked.driven.conn.events;
         let muted = self.muted.load(Ordering::Relaxed);

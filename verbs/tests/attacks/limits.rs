@@ -36,7 +36,7 @@ pub(crate) fn opens(victim: &Victim, from: [u8; 4], ird_ord: Option<[u8; 4]>) ->
 }
 
 /// Accepts the next Request with a new QP.
-fn accepts(victim: &Victim) -> Result<Qp, AcceptError> {
+pub(crate) fn accepts(victim: &Victim) -> Result<Qp, AcceptError> {
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
     let cq = &victim.recv_cq;
     let qp = victim.pd.create_qp(cq, cq, QpCaps::default()).unwrap();

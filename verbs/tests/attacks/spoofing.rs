@@ -2,9 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use uwarp_verbs::{Access, Device};
+use uwarp_verbs::{Access, Cause, Device, StartupError};
 
-use crate::scene::{NONSENSE, ROLES, Scene};
+use crate::limits::{ATTACKER, OTHER, accepts, goes_on, opens, with};
+use crate::peer::{PATIENCE, eventually};
+use crate::scene::{NONSENSE, ROLES, Scene, Victim};
+use crate::wire::{CRC, REJECT, REPLY, Tagged, WRITE, startup};
 use crate::{INVALID, USES, refuses_use};
 
 /// Any sender on the stream, legitimate or not, must guess an STag. It has one guess for each
@@ -16,6 +19,60 @@ fn s5_1_1_guessed_stag_ends_the_stream_at_its_first_use() {
         let at = (NONSENSE, s.memory.writable.addr());
         refuses_use(s, what, at, &INVALID, "invalid STag");
     }
+}
+
+/// The connections exist before the first guess. After the guesses, the address is accepted again
+/// only from time to time. Another address notices nothing.
+#[test]
+fn s5_1_1_stags_guessed_again_and_again_from_one_address() {
+    const GUESSES: usize = 12;
+    let victim = Victim::new(with(|limits| {
+        limits.max_qp = 32;
+        limits.per_peer.max_stag_errors = 2;
+    }));
+    let accepted = startup(REPLY, CRC, 1, b"");
+    let join = |from| {
+        let mut peer = opens(&victim, from, None);
+        let qp = accepts(&victim).unwrap();
+        assert_eq!(peer.receive_startup(), accepted);
+        (peer, qp)
+    };
+    let guessers: Vec<_> = (0..GUESSES).map(|_| join(ATTACKER)).collect();
+    for (mut peer, qp) in guessers {
+        let guess = Tagged::new(WRITE, NONSENSE, 0, b"octets").bytes();
+        peer.send_ulpdus(&[guess]);
+        peer.receive_ulpdu();
+        peer.fin();
+        assert!(qp.wait_closed(PATIENCE));
+    }
+    let mut next = opens(&victim, ATTACKER, None);
+    let reject = startup(REPLY, CRC | REJECT, 1, b"");
+    let (who, error) = eventually("a failure at the listener", || {
+        assert!(victim.listener.poll_request().is_none(), "it is accepted");
+        victim.listener.poll_failure()
+    });
+    assert_eq!(who, next.addr());
+    assert_eq!(next.receive_startup(), reject);
+    assert!(
+        matches!(error, StartupError::TooManyStagErrors { limit: 2, wait_ms } if wait_ms <= 10_001),
+        "{error:?}"
+    );
+    let hint = Cause::from(error).hint().unwrap();
+    assert!(hint.contains("limits.per_peer.max_stag_errors"), "{hint}");
+    assert!(victim.listener.poll_request().is_none());
+    drop(join(OTHER));
+    // The time of the penalty passes.
+    eventually("the address is accepted again", || {
+        let mut next = opens(&victim, ATTACKER, None);
+        eventually("a request, or a failure", || {
+            let request = victim.listener.poll_request().map(|_| Some(()));
+            request.or_else(|| victim.listener.poll_failure().map(|_| None))
+        })
+        .inspect(|()| assert_eq!(next.receive_startup(), reject))
+    });
+    let reasons = victim.reasons();
+    assert!(reasons.len() >= GUESSES, "{reasons:?}");
+    goes_on(victim);
 }
 
 /// 5041-8.2-04: the STag is valid only in its own protection domain.

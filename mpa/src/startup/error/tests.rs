@@ -65,6 +65,10 @@ fn all() -> Vec<StartupError> {
             limit: 4096,
             of_peer: false,
         },
+        StartupError::TooManyStagErrors {
+            limit: 256,
+            wait_ms: 800,
+        },
         closed(false, 0, true, responder),
         closed(true, 0, true, responder),
         closed(false, 0, false, responder),

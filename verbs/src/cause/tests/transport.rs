@@ -71,6 +71,9 @@ pub(super) fn startup() -> Vec<StartupError> {
             StartupError::TooManyConnections { limit: 8, of_peer: true },
             StartupError::TooManyConnections { limit: 64, of_peer: false },
         ],
+        StartupError::TooManyStagErrors { .. } => [
+            StartupError::TooManyStagErrors { limit: 256, wait_ms: 800 },
+        ],
         StartupError::Closed { .. } => [closed(0, true), closed(0, false), closed(7, true)],
         StartupError::TimedOut { .. } => [
             StartupError::TimedOut { received: 0, peer: responder },
