@@ -64,7 +64,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [10_000, 200],
         rate: 5_000,
         confined: Confined::Not,
-        // 2,048 connections in startup use 1 to 2 KiB each.
+        // 1,024 connections in startup use 1 to 2 KiB each.
         memory: [12; 2],
         visited: true,
         run: startup::half_open,
@@ -155,13 +155,37 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "reads_without_reading",
         title: "sixteen Reads of a region of 16 MiB each, by peers that never read the responses",
-        load: [64, 8],
-        rate: 64,
+        load: [1_000, 8],
+        rate: 250,
         confined: Confined::Not,
-        // Each connection may hold a batch of responses of up to 1.1 MiB (SECURITY.md).
-        memory: [80, 20],
+        // The batches of one address use at most 64 MiB (SECURITY.md). Each of 1,000 connections
+        // also has a small batch, and 12 KiB of the application.
+        memory: [112, 20],
         visited: true,
         run: messages::reads_without_reading,
+    },
+    Attack {
+        name: "unfinished_fpdus",
+        title: "FPDUs of 60,000 bytes without their last one, from two addresses",
+        load: [1_000, 40],
+        rate: 250,
+        confined: Confined::Not,
+        // At most 64 MiB for each of the two addresses (SECURITY.md), and 12 KiB for each
+        // connection.
+        memory: [144, 20],
+        visited: true,
+        run: messages::unfinished_fpdus,
+    },
+    Attack {
+        name: "all_together",
+        title: "silent connections, accepted or not, unread Reads and unfinished FPDUs by turns, each from an address of its own",
+        load: [1_000, 40],
+        rate: 250,
+        confined: Confined::Not,
+        // At most 64 MiB for the Reads and 64 MiB for the FPDUs, and 12 KiB for each connection.
+        memory: [144, 24],
+        visited: true,
+        run: messages::all_together,
     },
     Attack {
         name: "stag_guessing",

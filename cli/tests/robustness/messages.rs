@@ -2,6 +2,7 @@
 //! responses are never read.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use uwarp_mpa::crc32c;
 
 use crate::Result;
 use crate::attacks::{AttackOutcome, Pace, many};
-use crate::raw::{Peer, reset};
+use crate::raw::{ATTACKER, Peer, reset, tcp_from};
 use crate::scene::Scene;
 
 /// Terminate of DDP: tagged buffer error, invalid STag.
@@ -36,18 +37,20 @@ pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<Atta
     ))
 }
 
-/// Returns the address for connection `number` of an attack whose accesses are refused. `net`:
-/// second byte of the addresses.
+/// Returns an address for the next connection of an attack whose accesses are refused.
 ///
-/// The victim delays an address after 256 refusals (`max_stag_errors`), so each address makes 200.
-fn refused_source(net: u8, number: usize) -> Ipv4Addr {
+/// The victim delays an address after 256 refusals (`max_stag_errors`), so each address makes 200,
+/// whatever the number of rounds.
+fn refused_source() -> Ipv4Addr {
+    static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+    let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
     let [.., high, low] = (number / 200).to_be_bytes();
-    Ipv4Addr::new(127, net, high, low)
+    Ipv4Addr::new(127, 2, high, low)
 }
 
 pub(crate) fn reads_of_4_gib(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
-    for number in &mut *pace {
-        let mut peer = Peer::connect_from(refused_source(2, number), scene.listener)?;
+    for _ in &mut *pace {
+        let mut peer = Peer::connect_from(refused_source(), scene.listener)?;
         peer.read(u32::MAX, scene.region.rkey, scene.region.addr)?;
         peer.flush()?;
         peer.expect_terminate(BASE_OR_BOUNDS)?;
@@ -58,16 +61,71 @@ pub(crate) fn reads_of_4_gib(scene: &mut Scene, pace: &mut Pace) -> Result<Attac
     ))
 }
 
+/// Connects from this address, and requests the region sixteen times.
+fn reading_nothing(scene: &Scene, from: Ipv4Addr) -> Result<Peer> {
+    let mut peer = Peer::connect_from(from, scene.listener)?;
+    for _ in 0..16 {
+        let region = scene.region;
+        peer.read(u32::try_from(region.len)?, region.rkey, region.addr)?;
+    }
+    peer.flush()?;
+    Ok(peer)
+}
+
+/// Connects from this address, and sends an FPDU without its last byte.
+fn with_unfinished_fpdu(scene: &Scene, from: Ipv4Addr) -> Result<Peer> {
+    let mut peer = Peer::connect_from(from, scene.listener)?;
+    peer.write(true, scene.region.rkey, scene.region.addr, &[0xEE; 60_000])?;
+    peer.flush_but_one()?;
+    Ok(peer)
+}
+
+pub(crate) fn unfinished_fpdus(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
+    let mut peers = Vec::new();
+    for number in &mut *pace {
+        let from = Ipv4Addr::new(127, 4, 0, if number % 2 == 0 { 1 } else { 2 });
+        peers.push(with_unfinished_fpdu(scene, from)?);
+    }
+    let load = pace.summary();
+    scene.newcomer()?;
+    for peer in peers {
+        reset(peer.stream)?;
+    }
+    Ok(AttackOutcome::new(
+        load,
+        "what has arrived is kept until the limit of its address; honest peers are served at once",
+    ))
+}
+
+pub(crate) fn all_together(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
+    let from = |host| Ipv4Addr::new(127, 5, 0, host);
+    let (mut silent, mut peers) = (Vec::new(), Vec::new());
+    for number in &mut *pace {
+        match number % 4 {
+            0 => silent.push(tcp_from(from(1), scene.listener)?),
+            1 => peers.push(Peer::connect_from(from(2), scene.listener)?),
+            2 => peers.push(reading_nothing(scene, from(3))?),
+            _ => peers.push(with_unfinished_fpdu(scene, from(4))?),
+        }
+    }
+    let load = pace.summary();
+    scene.newcomer()?;
+    for stream in silent
+        .into_iter()
+        .chain(peers.into_iter().map(|peer| peer.stream))
+    {
+        reset(stream)?;
+    }
+    Ok(AttackOutcome::new(
+        load,
+        "each stays within the limits of its address; honest peers are served at once",
+    ))
+}
+
 pub(crate) fn reads_without_reading(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     let mut peers = Vec::new();
     for _ in &mut *pace {
-        let mut peer = Peer::connect(scene.listener)?;
-        for _ in 0..16 {
-            let region = scene.region;
-            peer.read(u32::try_from(region.len)?, region.rkey, region.addr)?;
-        }
-        peer.flush()?;
-        peers.push(peer);
+        peers.push(reading_nothing(scene, ATTACKER)?);
     }
     scene.newcomer()?;
     // While the connections stall, the victim must not generate more responses for them.
@@ -99,7 +157,7 @@ pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<Attack
         }
         // A wrong guess ends its connection, so each guess has its own connection. The second
         // message on the same connection has the right STag and must be ignored.
-        let mut guessing = Peer::connect_from(refused_source(3, number), scene.listener)?;
+        let mut guessing = Peer::connect_from(refused_source(), scene.listener)?;
         for stag in [guess, scene.region.rkey] {
             guessing.write(true, stag, scene.region.addr, &[0xEE; 8])?;
         }

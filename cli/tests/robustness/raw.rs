@@ -121,6 +121,12 @@ impl Peer {
         sent
     }
 
+    /// Sends the staged bytes without the last one, and empties the batch.
+    pub(crate) fn flush_but_one(&mut self) -> io::Result<()> {
+        self.batch.pop();
+        self.flush()
+    }
+
     /// Number of staged bytes.
     pub(crate) fn staged(&self) -> usize {
         self.batch.len()

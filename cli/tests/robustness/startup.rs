@@ -11,7 +11,7 @@ use crate::scene::Scene;
 use crate::{PATIENCE, Result};
 
 /// Default maximum number of connections in startup from one address.
-const OF_ONE_ADDRESS: u64 = 2_048;
+const OF_ONE_ADDRESS: u64 = 1_024;
 /// Default maximum number of connections in startup at one listener.
 const OF_A_LISTENER: u64 = 4_096;
 
@@ -73,7 +73,7 @@ pub(crate) fn half_open(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutc
     Ok(AttackOutcome::new(
         load,
         &format!(
-            "connections beyond the limit of one address (2,048) are reset at once; {after:.1} s after the attack the last one is closed (limit: 5 s)"
+            "connections beyond the limit of one address (1,024) are reset at once; {after:.1} s after the attack the last one is closed (limit: 5 s)"
         ),
     ))
 }
