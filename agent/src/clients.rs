@@ -5,9 +5,13 @@
 //! * In the middle of a ping, and before the first one, the server waits for [`Limits::silence`].
 //! * Between two pings a pause is legal and has no limit. But if all places are taken, the client
 //!   that has paused longest, and for longer than [`Limits::silence`], gives way to a new one.
+//! * One address cannot take all places. If all are taken, and a new client's address has fewer by
+//!   at least two than the address with the most, one of those gives way: the one for which the
+//!   server has waited longest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -99,21 +103,37 @@ struct Places {
     taken: BTreeMap<u64, Place>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Place {
+    from: IpAddr,
     qp: Option<Arc<Qp>>,
-    /// Start of the pause between two pings, if there is one.
-    pause: Option<Instant>,
+    /// Time at which the server began to wait for this client.
+    since: Instant,
+    /// The wait is a pause between two pings.
+    is_pause: bool,
     gives_way: bool,
 }
 
 impl Places {
-    /// Returns the place of the client that has paused longest, if that is longer than `limit`.
-    fn longest_pause(&mut self, limit: Duration) -> Option<&mut Place> {
+    /// Returns the place of the client that gives way to a new one from this address.
+    fn leaver(&mut self, from: IpAddr, silence: Duration) -> Option<&mut Place> {
+        let crowd = self.crowd(from);
         let places = self.taken.values_mut();
-        let paused = places.filter_map(|place| Some((place.pause?, place)));
-        let (since, place) = paused.min_by_key(|(since, _)| *since)?;
-        (since.elapsed() >= limit).then_some(place)
+        let may_leave = |place: &&mut Place| {
+            place.is_pause && place.since.elapsed() >= silence || crowd == Some(place.from)
+        };
+        places.filter(may_leave).min_by_key(|place| place.since)
+    }
+
+    /// Returns the address with the most places, if it has at least two more than this one.
+    fn crowd(&self, from: IpAddr) -> Option<IpAddr> {
+        let mut counts = HashMap::from([(from, 0)]);
+        for place in self.taken.values() {
+            *counts.entry(place.from).or_insert(0) += 1;
+        }
+        let own = counts[&from];
+        let (most, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        (count >= own + 2).then_some(most)
     }
 }
 
@@ -130,19 +150,20 @@ impl Clients {
         }
     }
 
-    /// Takes a place for a new client. If all are taken, a client that has paused for too long is
-    /// disconnected, and the call waits until its thread has given its place back.
+    /// Takes a place for a new client from this address. If all are taken, a client that has paused
+    /// for too long, or one of an address with many, is disconnected. The call then waits until its
+    /// thread has given its place back.
     ///
     /// # Errors
     /// [`Full`] if no client gives way.
-    pub fn admit(&self) -> Result<Seat, Full> {
+    pub fn admit(&self, from: IpAddr) -> Result<Seat, Full> {
+        let from = from.to_canonical();
         let Limits { max, silence } = self.table.limits;
         let mut places = self.table.places.lock();
         if places.taken.len() >= max {
             let full = Full { max };
-            // A client that gave way before has paused longest, and is asked again if its thread
-            // has not ended yet.
-            let leaver = silence.and_then(|limit| places.longest_pause(limit));
+            // A client that gave way before is asked again if its thread has not ended yet.
+            let leaver = silence.and_then(|limit| places.leaver(from, limit));
             let Some(leaver) = leaver else {
                 return Err(full);
             };
@@ -162,7 +183,14 @@ impl Clients {
         }
         let id = places.next;
         places.next += 1;
-        places.taken.insert(id, Place::default());
+        let place = Place {
+            from,
+            qp: None,
+            since: Instant::now(),
+            is_pause: false,
+            gives_way: false,
+        };
+        places.taken.insert(id, place);
         Ok(Seat {
             id,
             table: Arc::clone(&self.table),
@@ -191,7 +219,10 @@ impl Seat {
     #[must_use]
     pub fn begin_wait(&self, turn: Turn) -> Option<Duration> {
         let is_pause = turn == Turn::BetweenPings;
-        self.with(|place| place.pause = is_pause.then(Instant::now));
+        self.with(|place| {
+            place.since = Instant::now();
+            place.is_pause = is_pause;
+        });
         self.table.limits.silence.filter(|_| !is_pause)
     }
 
@@ -215,30 +246,37 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
+    fn from(host: u8) -> IpAddr {
+        [192, 0, 2, host].into()
+    }
+
     #[test]
     fn a_dropped_seat_is_free_again() {
         let clients = Clients::new(Limits::default().max(2));
-        let (first, _second) = (clients.admit().unwrap(), clients.admit().unwrap());
-        let full = clients.admit().unwrap_err();
+        let (first, _second) = (
+            clients.admit(from(1)).unwrap(),
+            clients.admit(from(1)).unwrap(),
+        );
+        let full = clients.admit(from(1)).unwrap_err();
         assert_eq!(
             full.to_string(),
             "the server already serves 2 at once, its limit"
         );
         drop(first);
-        assert!(clients.admit().is_ok());
+        assert!(clients.admit(from(1)).is_ok());
     }
 
     #[test]
     fn only_a_client_between_two_pings_gives_way_and_the_one_that_paused_longest_first() {
         let limits = Limits::default().max(3).silence(Some(Duration::ZERO));
         let clients = Clients::new(limits);
-        let seats = [(); 3].map(|()| clients.admit().unwrap());
+        let seats = [(); 3].map(|()| clients.admit(from(1)).unwrap());
         assert_eq!(seats[0].begin_wait(Turn::Due), limits.silence);
         assert_eq!(seats[2].begin_wait(Turn::BetweenPings), None);
         assert_eq!(seats[1].begin_wait(Turn::BetweenPings), None);
         let [first, second, third] = seats;
         let newcomer = std::thread::scope(|scope| {
-            let newcomer = scope.spawn(|| clients.admit());
+            let newcomer = scope.spawn(|| clients.admit(from(1)));
             while !third.gives_way() {
                 std::thread::yield_now();
             }
@@ -252,10 +290,30 @@ mod tests {
     #[test]
     fn without_a_limit_nobody_gives_way() {
         let clients = Clients::new(Limits::default().max(1).silence(None));
-        let seat = clients.admit().unwrap();
+        let seat = clients.admit(from(1)).unwrap();
         assert_eq!(seat.begin_wait(Turn::Due), None);
         assert_eq!(seat.begin_wait(Turn::BetweenPings), None);
-        assert!(clients.admit().is_err());
+        assert!(clients.admit(from(1)).is_err());
         assert!(!seat.gives_way());
+    }
+
+    #[test]
+    fn one_address_cannot_take_all_places() {
+        let clients = Clients::new(Limits::default().max(3));
+        let [first, second, third] = [1, 1, 1].map(|host| clients.admit(from(host)).unwrap());
+        assert!(clients.admit(from(1)).is_err(), "it has the most itself");
+        // The server has waited longest for the second one.
+        let _ = (first.begin_wait(Turn::Due), third.begin_wait(Turn::Due));
+        let newcomer = std::thread::scope(|scope| {
+            let newcomer = scope.spawn(|| clients.admit(from(2)));
+            while !second.gives_way() {
+                std::thread::yield_now();
+            }
+            drop(second);
+            newcomer.join().unwrap()
+        });
+        assert!(newcomer.is_ok());
+        assert!(!first.gives_way() && !third.gives_way());
+        assert!(clients.admit(from(2)).is_err(), "two against one is even");
     }
 }

@@ -69,7 +69,7 @@ fn serve(device: &Device, listener: &Listener, clients: &Clients, hub: &Arc<Hub>
             continue;
         };
         let peer = request.peer_addr();
-        let seat = match clients.admit() {
+        let seat = match clients.admit(peer.ip()) {
             Ok(seat) => seat,
             Err(full) => {
                 let why = full.to_string();
@@ -242,7 +242,7 @@ impl Server<'_> {
                 continue;
             };
             if self.seat.gives_way() {
-                return Err("a new client took its place after a long pause".into());
+                return Err("a new client took its place, because all places were taken".into());
             }
             if done.status != Status::Success {
                 return Ok(false);

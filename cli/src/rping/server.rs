@@ -37,7 +37,7 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
     loop {
         let request = next_request(device, &listener)?;
         let (device, peer) = (device.clone(), request.peer_addr());
-        let seat = match clients.admit() {
+        let seat = match clients.admit(peer.ip()) {
             Ok(seat) => seat,
             Err(full) => {
                 let text = format!(

@@ -193,7 +193,7 @@ impl Session {
     fn ended(&self, during: &str, status: Status) -> Stop {
         if self.seat.as_ref().is_some_and(Seat::gives_way) {
             let what = format!(
-                "{}, {during}: a new client took its place after a long pause, because all places were taken",
+                "{}, {during}: a new client took its place, because all places were taken",
                 self.peer
             );
             let report = Report::new(what).fault("nobody");
