@@ -356,7 +356,8 @@ pub struct PeerLimits {
     /// is forgotten every 10 s. With more, the peer's connections are accepted one at a time: 100
     /// ms after the last one, then 200 ms, and so on, at most 10 s. Others are rejected
     /// ([`StartupError::TooManyStagErrors`](crate::StartupError::TooManyStagErrors)). So a peer
-    /// cannot try STags until one is valid. 4,294,967,295: no limit. Default: 256.
+    /// cannot try STags until one is valid. 4,294,967,295: no limit. Default: 4,096, because test
+    /// suites cause hundreds of errors on purpose.
     pub max_stag_errors: u32,
 }
 
@@ -502,7 +503,7 @@ impl Default for PeerLimits {
             max_ird_total: 1 << 21,
             max_receive_memory: 64 << 20,
             max_send_memory: 64 << 20,
-            max_stag_errors: 256,
+            max_stag_errors: 4096,
         }
     }
 }

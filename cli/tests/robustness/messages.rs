@@ -39,12 +39,12 @@ pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<Atta
 
 /// Returns an address for the next connection of an attack whose accesses are refused.
 ///
-/// The victim delays an address after 256 refusals (`max_stag_errors`), so each address makes 200,
-/// whatever the number of rounds.
+/// The victim delays an address after 4,096 refusals (`max_stag_errors`), so each address makes
+/// 2,000, whatever the number of rounds.
 fn refused_source() -> Ipv4Addr {
     static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-    let [.., high, low] = (number / 200).to_be_bytes();
+    let [.., high, low] = (number / 2_000).to_be_bytes();
     Ipv4Addr::new(127, 2, high, low)
 }
 

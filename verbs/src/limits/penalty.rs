@@ -16,8 +16,8 @@
 //! **Guesses of one address.** An STag has 2^24 indices and 2^8 keys. The delay applies to each
 //! acceptance and not only to errors. An address that opens all its connections before the first
 //! guess therefore gains one burst: `per_peer.max_qp`, 16,384. The penalty of a burst lasts a day,
-//! in which one connection is accepted every 10 s, 8,640 in all. With the 256 allowed errors this
-//! makes at most 25,280 guesses a day. 2^32 guesses take 465 years. Of `n` valid STags, one is
+//! in which one connection is accepted every 10 s, 8,640 in all. With the 4,096 allowed errors this
+//! makes at most 29,120 guesses a day. 2^32 guesses take 404 years. Of `n` valid STags, one is
 //! found after 1/(n + 1) of that on average. Without the penalty and at 10,000
 //! connections a second, 2^32 guesses would take five days.
 //!

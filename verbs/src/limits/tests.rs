@@ -258,3 +258,16 @@ fn the_defaults_leave_fifteen_sixteenths_to_others() {
         assert_eq!(peer, device / 16, "{what}");
     }
 }
+
+/// The conformance suite causes some 130 refusals in each run.
+#[test]
+fn the_default_penalty_lets_a_test_suite_run_twenty_times_in_a_row() {
+    let accounts = Accounts::new(&Limits::default());
+    let peer = peer(&accounts, "127.0.0.1");
+    let now = Instant::now();
+    for _ in 0..20 * 130 {
+        assert_eq!(peer.admit(now), Ok(()));
+        peer.count_stag_error(now);
+    }
+    assert_eq!(peer.admit(now), Ok(()));
+}
