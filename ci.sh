@@ -165,7 +165,8 @@ part_test() {
     if own_namespace; then
         export UWARP_REQUIRE_NETNS=1
     fi
-    cargo test --workspace --locked
+    # Every test binary runs, so that one run shows every failure.
+    cargo test --workspace --locked --no-fail-fast
 }
 
 # Miri interprets programs, which is some hundred times slower, so property tests run few cases.

@@ -137,7 +137,9 @@ struct Stage {
 
 impl Stage {
     fn build(options: &Options, recording: Option<&Recording>) -> Result<Stage, Failure> {
-        let settings = options.common.settings();
+        // Both endpoints are this program, so no FPDU is overlooked. A wake-up of a slow machine
+        // would only make the number of FPDUs in a capture depend on the machine.
+        let settings = options.common.settings().wake_up(None);
         let (a, b, addr, between) = match &options.device {
             Network::Memory => {
                 let memory = memory_settings(options, recording);
