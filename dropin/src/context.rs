@@ -10,11 +10,14 @@ use core::ffi::c_void;
 use core::mem::{self, offset_of};
 use core::ptr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use uwarp_verbs::Device;
 
 use crate::abi::{ibv_context, verbs_context};
 use crate::device::the_device;
+use crate::gids::GidEntry;
+use crate::rnic::Rnic;
 use crate::{errno, events, operations};
 
 /// A context. The program's pointer points to the `ibv_context` at the end of `shown`, because
@@ -23,6 +26,7 @@ use crate::{errno, events, operations};
 pub(crate) struct Context {
     shown: UnsafeCell<verbs_context>,
     device: Device,
+    gids: Arc<[GidEntry]>,
     /// Descriptor of asynchronous events. It is a duplicate, so that a program which closes it does
     /// not close the device's own descriptor.
     events: OwnedFd,
@@ -32,8 +36,8 @@ pub(crate) struct Context {
 
 impl Context {
     /// Opens a context. Returns NULL and sets `errno` if no descriptors are left.
-    pub(crate) fn open(device: &Device) -> *mut ibv_context {
-        let device = match device.with_own_events(events::is_delivered) {
+    pub(crate) fn open(rnic: &Rnic) -> *mut ibv_context {
+        let device = match rnic.device.with_own_events(events::is_delivered) {
             Ok(device) => device,
             Err(error) => {
                 errno::set(errno::of_device(&error));
@@ -62,6 +66,7 @@ impl Context {
         let whole = Box::into_raw(Box::new(Context {
             shown: UnsafeCell::new(shown),
             device,
+            gids: Arc::clone(&rnic.gids),
             events,
             process: std::process::id(),
         }));
@@ -96,6 +101,11 @@ impl Context {
     /// Returns the device. This handle delivers only the events of this context.
     pub(crate) fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Returns the GID table of the port.
+    pub(crate) fn gids(&self) -> &[GidEntry] {
+        &self.gids
     }
 
     /// Returns true in a forked child of the process that opened the context.

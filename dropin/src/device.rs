@@ -140,8 +140,8 @@ pub(crate) unsafe extern "C-unwind" fn open_device(device: *mut ibv_device) -> *
             errno::set(libc::ENODEV);
             return ptr::null_mut();
         }
-        match rnic::device() {
-            Some(device) => Context::open(&device),
+        match rnic::get() {
+            Some(rnic) => Context::open(&rnic),
             None => {
                 errno::set(libc::ENODEV);
                 ptr::null_mut()

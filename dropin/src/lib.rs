@@ -22,6 +22,7 @@ mod events;
 #[cfg(not(test))]
 mod exports;
 mod fork;
+mod gids;
 mod log;
 mod mr;
 mod mw;

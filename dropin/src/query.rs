@@ -15,6 +15,7 @@ use crate::abi::{
 };
 use crate::context::Context;
 use crate::errno;
+use crate::gids::GidEntry;
 use crate::panic_guard::entry;
 
 /// Size of `struct ibv_port_attr` when the symbol `ibv_query_port` got its version: without `flags`
@@ -116,13 +117,13 @@ unsafe fn give<T>(value: &T, out: *mut u8, size: usize) {
     }
 }
 
-fn port(attr: &PortAttr) -> ibv_port_attr {
+fn port(attr: &PortAttr, gids: &[GidEntry]) -> ibv_port_attr {
     // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut out: ibv_port_attr = unsafe { mem::zeroed() };
     out.state = attr.state as u32 as _;
     out.max_mtu = attr.max_mtu as _;
     out.active_mtu = attr.active_mtu as _;
-    out.gid_tbl_len = int(attr.gid_tbl_len);
+    out.gid_tbl_len = c_int::try_from(gids.len()).unwrap_or(c_int::MAX);
     out.max_msg_sz = attr.max_msg_sz;
     out.port_cap_flags = attr.port_cap_flags;
     out.pkey_tbl_len = attr.pkey_tbl_len;
@@ -144,11 +145,11 @@ pub(crate) unsafe extern "C-unwind" fn query_port_of(
 ) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: the program passes an open context.
-        let device = unsafe { Context::of(context) }.device();
-        match device.query_port(number) {
+        let context = unsafe { Context::of(context) };
+        match context.device().query_port(number) {
             Ok(attr) => {
                 // SAFETY: the program has `size` bytes at `out`.
-                unsafe { give(&port(&attr), out.cast(), size) };
+                unsafe { give(&port(&attr, context.gids()), out.cast(), size) };
                 0
             }
             Err(_) => libc::EINVAL,
@@ -166,9 +167,9 @@ pub(crate) unsafe extern "C-unwind" fn query_port(
     unsafe { query_port_of(context, number, out, OLD_PORT_ATTR) }
 }
 
-fn gid(context: &Context, number: u32, index: u32) -> Option<ibv_gid> {
-    let found = (number == 1).then(|| context.device().gid(index).ok())?;
-    found.map(|gid| ibv_gid { raw: gid.0 })
+fn gid(context: &Context, number: u32, index: u32) -> Option<GidEntry> {
+    let gids = (number == 1).then(|| context.gids())?;
+    gids.get(index as usize).copied()
 }
 
 /// `ibv_query_gid`
@@ -189,7 +190,7 @@ pub(crate) unsafe extern "C-unwind" fn query_gid(
             return -1;
         };
         // SAFETY: the program passes memory for a GID.
-        unsafe { out.write(found) };
+        unsafe { out.write(ibv_gid { raw: found.gid.0 }) };
         0
     })
 }
@@ -219,12 +220,13 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_ex(
 }
 
 fn gid_entry(context: &Context, number: u32, index: u32) -> Option<ibv_gid_entry> {
+    let found = gid(context, number, index)?;
     Some(ibv_gid_entry {
-        gid: gid(context, number, index)?,
+        gid: ibv_gid { raw: found.gid.0 },
         gid_index: index,
         port_num: 1,
         gid_type: IBV_GID_TYPE_IB,
-        ndev_ifindex: context.device().gid_interface(index).unwrap_or(0),
+        ndev_ifindex: found.interface,
     })
 }
 

@@ -13,32 +13,45 @@ use uwarp_verbs::llp::kernel::KernelSettings;
 use uwarp_verbs::messages;
 
 use crate::environment::Environment;
+use crate::gids::{self, GidEntry};
 
-/// Device, with the id of the process that opened it. A forked child does not use its parent's
+/// The device of a process, and what programs see of it.
+#[derive(Clone)]
+pub(crate) struct Rnic {
+    pub(crate) device: Device,
+    pub(crate) gids: Arc<[GidEntry]>,
+}
+
+/// RNIC, with the id of the process that opened it. A forked child does not use its parent's
 /// device.
-static DEVICE: Mutex<Option<(u32, Device)>> = Mutex::new(None);
+static RNIC: Mutex<Option<(u32, Rnic)>> = Mutex::new(None);
 /// Value of `UWARP_PORT_OFFSET`, set when the device is opened.
 static PORT_OFFSET: AtomicU16 = AtomicU16::new(0);
 /// Value of `UWARP_QUIET`, set when the device is opened.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Returns the device of this process. If it cannot be opened, prints the reason and returns
-/// `None`; the next call tries again.
+/// Returns the device of this process, as [`get`] does.
 pub(crate) fn device() -> Option<Device> {
-    let mut held = DEVICE.lock();
+    get().map(|rnic| rnic.device)
+}
+
+/// Returns the RNIC of this process. If it cannot be opened, prints the reason and returns `None`;
+/// the next call tries again.
+pub(crate) fn get() -> Option<Rnic> {
+    let mut held = RNIC.lock();
     let here = std::process::id();
-    if let Some((process, device)) = &*held
+    if let Some((process, rnic)) = &*held
         && *process == here
     {
-        return Some(device.clone());
+        return Some(rnic.clone());
     }
     match open(held.is_some()) {
-        Ok(device) => {
+        Ok(rnic) => {
             // Forget the device of the parent process, because a child must not drop it.
-            if let Some((_, inherited)) = held.replace((here, device.clone())) {
+            if let Some((_, inherited)) = held.replace((here, rnic.clone())) {
                 core::mem::forget(inherited);
             }
-            Some(device)
+            Some(rnic)
         }
         Err(error) => {
             warn(format_args!("{error}"));
@@ -49,7 +62,7 @@ pub(crate) fn device() -> Option<Device> {
 
 /// Opens the device with the settings from the environment. `is_child`: the parent process has a
 /// device, so the log is already started, and the file in `UWARP_PCAP` is the parent's.
-fn open(is_child: bool) -> Result<Device, String> {
+fn open(is_child: bool) -> Result<Rnic, String> {
     let Environment {
         device,
         pcap,
@@ -82,7 +95,10 @@ fn open(is_child: bool) -> Result<Device, String> {
     let network = device
         .open(capture.as_ref(), KernelSettings::default())
         .map_err(|error| format!("{device} cannot be opened: {error}"))?;
-    Device::open(Arc::clone(&network), settings).map_err(|error| error.to_string())
+    let device = Device::open(Arc::clone(&network), settings).map_err(|error| error.to_string())?;
+    let mac = device.gid(0).map_err(|error| error.to_string())?;
+    let gids = gids::iwarp(mac, &network.info());
+    Ok(Rnic { device, gids })
 }
 
 /// Path of the capture file. A child's file has the process ID as a suffix.

@@ -41,8 +41,8 @@ pub(super) fn get() -> Result<Common, c_int> {
     {
         return Ok(common);
     }
-    let device = rnic::device().ok_or(libc::ENODEV)?;
-    let verbs = Context::open(&device);
+    let rnic = rnic::get().ok_or(libc::ENODEV)?;
+    let verbs = Context::open(&rnic);
     if verbs.is_null() {
         return Err(libc::ENODEV);
     }

@@ -2,8 +2,42 @@
 
 use std::collections::BTreeMap;
 
+use crate::c;
 use crate::prefix::Prefix;
 use crate::process::{Place, unprivileged};
+
+/// Runs a script in a new network namespace whose loopback interface is up. `$uwarp` is the
+/// command, and `$program` a compiled `tests/c/device.c`.
+fn apart(prefix: &Prefix, script: &str) -> Result<String, String> {
+    let program = c::compile(prefix, "cc", "device.c", &["-libverbs", "-ldl"])?;
+    let script = format!("set -e\nip link set lo up\n{script}");
+    let mut command = unprivileged("unshare".as_ref());
+    command.args(["-Urn", "sh", "-c", &script]);
+    command.env("uwarp", prefix.uwarp()).env("program", program);
+    let place = Place { prefix, flags: &[] };
+    place.spawn(&mut command, "device".to_owned())?.end()
+}
+
+/// A program keeps the index of a GID, so that the index must not come to mean another address.
+pub(crate) fn the_gid_table_stays_as_it_was_when_the_device_was_opened(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    const SCRIPT: &str = r#"
+"$uwarp" run -- "$program"
+echo changed
+"$uwarp" run -- "$program" 'ip addr add 192.0.2.1/32 dev lo'
+echo later
+"$uwarp" run -- "$program"
+"#;
+    let said = apart(prefix, SCRIPT)?;
+    let (first, rest) = said.split_once("changed\n").ok_or(said.as_str())?;
+    let (changed, later) = rest.split_once("later\n").ok_or(said.as_str())?;
+    let is_fixed = first == changed && first.contains("1 ::ffff:127.0.0.1 0 0 lo");
+    match is_fixed && later.contains("::ffff:192.0.2.1 0 0 lo") {
+        true => Ok(()),
+        false => Err(said),
+    }
+}
 
 /// Returns the names and values of the lines. Omits GIDs, because only `ibv_devinfo` prints their
 /// types.

@@ -196,6 +196,13 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
     ),
 ];
 
+/// As `CHECKS`, for tests that need new network namespaces.
+const APART: &[(&str, &[&str], Check)] = &[(
+    "devinfo::the_gid_table_stays_as_it_was_when_the_device_was_opened",
+    &["libibverbs-dev", "iproute2", "util-linux"],
+    devinfo::the_gid_table_stays_as_it_was_when_the_device_was_opened,
+)];
+
 /// Version of rdma-core whose names and layouts are committed.
 const RDMA_CORE: &str = "44.0";
 
@@ -220,6 +227,12 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for &(name, packages, check) in CHECKS {
         let missing = unready.clone().or_else(|| missing(packages));
+        trials.push(trial(name, missing, move || with_prefix(check)));
+    }
+    for &(name, packages, check) in APART {
+        // These packages have versions of their own.
+        let missing = unready.clone().or_else(|| packages::missing(packages));
+        let missing = missing.or_else(programs::no_namespaces);
         trials.push(trial(name, missing, move || with_prefix(check)));
     }
     for row in programs::rows() {
