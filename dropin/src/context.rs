@@ -10,12 +10,10 @@ use core::ffi::c_void;
 use core::mem::{self, offset_of};
 use core::ptr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use uwarp_verbs::Device;
 
 use crate::abi::{ibv_context, verbs_context};
-use crate::device::the_device;
 use crate::gids::GidEntry;
 use crate::rnic::Rnic;
 use crate::{errno, events, operations};
@@ -25,8 +23,10 @@ use crate::{errno, events, operations};
 #[repr(C)]
 pub(crate) struct Context {
     shown: UnsafeCell<verbs_context>,
-    device: Device,
-    gids: Arc<[GidEntry]>,
+    /// The RNIC, with a handle of the device that delivers only the events of this context.
+    rnic: Rnic,
+    /// Index of the device that the program opened.
+    index: usize,
     /// Descriptor of asynchronous events. It is a duplicate, so that a program which closes it does
     /// not close the device's own descriptor.
     events: OwnedFd,
@@ -35,8 +35,9 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Opens a context. Returns NULL and sets `errno` if no descriptors are left.
-    pub(crate) fn open(rnic: &Rnic) -> *mut ibv_context {
+    /// Opens a context of the device with this index. Returns NULL and sets `errno` if no
+    /// descriptors are left.
+    pub(crate) fn open(rnic: &Rnic, index: usize) -> *mut ibv_context {
         let device = match rnic.device.with_own_events(events::is_delivered) {
             Ok(device) => device,
             Err(error) => {
@@ -57,7 +58,7 @@ impl Context {
         shown.sz = size_of::<verbs_context>();
         operations::fill(&mut shown);
         let context = &mut shown.context;
-        context.device = the_device();
+        context.device = rnic.devices.pointer(index);
         // Marks an extended context (`__VERBS_ABI_IS_EXTENDED`).
         context.abi_compat = ptr::without_provenance_mut::<c_void>(usize::MAX);
         context.cmd_fd = -1;
@@ -65,8 +66,11 @@ impl Context {
         context.num_comp_vectors = 1;
         let whole = Box::into_raw(Box::new(Context {
             shown: UnsafeCell::new(shown),
-            device,
-            gids: Arc::clone(&rnic.gids),
+            rnic: Rnic {
+                device,
+                ..rnic.clone()
+            },
+            index,
             events,
             process: std::process::id(),
         }));
@@ -100,12 +104,17 @@ impl Context {
 
     /// Returns the device. This handle delivers only the events of this context.
     pub(crate) fn device(&self) -> &Device {
-        &self.device
+        &self.rnic.device
     }
 
     /// Returns the GID table of the port.
     pub(crate) fn gids(&self) -> &[GidEntry] {
-        &self.gids
+        &self.rnic.gids
+    }
+
+    /// Returns the node GUID of the device that the program opened.
+    pub(crate) fn node_guid(&self) -> u64 {
+        self.rnic.node_guid(self.index)
     }
 
     /// Returns true in a forked child of the process that opened the context.

@@ -9,72 +9,88 @@ use core::mem;
 use core::ptr;
 use std::ffi::CStr;
 
+use uwarp_verbs::environment::DeviceNames;
+
 use crate::abi::{_ibv_device_ops, IBV_NODE_RNIC, IBV_TRANSPORT_IWARP, ibv_context, ibv_device};
 use crate::context::Context;
 use crate::panic_guard::entry;
-use crate::{errno, rnic};
+use crate::{errno, list, rnic};
 
-/// The one device of the process. It has a fixed address until the process ends, because programs
-/// use a device after they have freed the list.
-static DEVICE: Fixed = Fixed(ibv_device {
-    _ops: _ibv_device_ops {
-        _dummy1: None,
-        _dummy2: None,
-    },
-    node_type: IBV_NODE_RNIC,
-    transport_type: IBV_TRANSPORT_IWARP,
-    name: text(b"uwarp0"),
-    dev_name: text(b"uverbs0"),
-    dev_path: text(b"/sys/class/infiniband_verbs/uverbs0"),
-    ibdev_path: text(b"/sys/class/infiniband/uwarp0"),
-});
+/// The devices that programs see. They have fixed addresses until the process ends, because
+/// programs use a device after they have freed the list.
+pub(crate) struct Devices(Box<[ibv_device]>);
 
-struct Fixed(ibv_device);
+// SAFETY: the only pointers of a device are two null ones, and it is never written.
+unsafe impl Send for Devices {}
+// SAFETY: as above.
+unsafe impl Sync for Devices {}
 
-// SAFETY: its only pointers are two null ones, and it is never written.
-unsafe impl Sync for Fixed {}
+impl Devices {
+    /// Creates the devices with these names.
+    pub(crate) fn new(names: &DeviceNames) -> &'static Self {
+        let device = |(index, name): (usize, &str)| ibv_device {
+            _ops: _ibv_device_ops {
+                _dummy1: None,
+                _dummy2: None,
+            },
+            node_type: IBV_NODE_RNIC,
+            transport_type: IBV_TRANSPORT_IWARP,
+            name: text(name),
+            dev_name: text(&format!("uverbs{index}")),
+            dev_path: text(&format!("/sys/class/infiniband_verbs/uverbs{index}")),
+            ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
+        };
+        Box::leak(Box::new(Self(
+            names.iter().enumerate().map(device).collect(),
+        )))
+    }
 
-const fn text<const N: usize>(words: &[u8]) -> [c_char; N] {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the pointer that programs get. They do not write to the device.
+    ///
+    /// # Panics
+    /// There is no device with this index.
+    pub(crate) fn pointer(&self, index: usize) -> *mut ibv_device {
+        ptr::from_ref(&self.0[index]).cast_mut()
+    }
+
+    fn index_of(&self, device: *mut ibv_device) -> Option<usize> {
+        self.0.iter().position(|one| ptr::eq(one, device))
+    }
+}
+
+/// Returns a C string. The field is longer than all texts it is used for.
+fn text<const N: usize>(words: &str) -> [c_char; N] {
     let mut out = [0; N];
-    let mut at = 0;
-    while at < words.len() {
-        out[at] = words[at] as c_char;
-        at += 1;
+    for (to, from) in out[..N - 1].iter_mut().zip(words.bytes()) {
+        *to = from as c_char;
     }
     out
 }
 
-/// Returns the pointer to the device that programs get. They do not write to it.
-pub(crate) fn the_device() -> *mut ibv_device {
-    ptr::from_ref(&DEVICE.0).cast_mut()
-}
-
-/// `ibv_get_device_list`: one device, followed by NULL. The list is empty if the device cannot be
-/// opened.
+/// `ibv_get_device_list`: the devices, followed by NULL. The list is empty if the device of the
+/// process cannot be opened.
 pub(crate) unsafe extern "C-unwind" fn get_device_list(number: *mut c_int) -> *mut *mut ibv_device {
     entry(ptr::null_mut(), || {
-        let devices = if rnic::device().is_some() {
-            [the_device(), ptr::null_mut()]
-        } else {
-            [ptr::null_mut(); 2]
-        };
-        let count = devices.iter().filter(|device| !device.is_null()).count();
+        let devices = rnic::get().map(|rnic| rnic.devices);
+        let devices = devices.map(|devices| (0..devices.len()).map(|index| devices.pointer(index)));
+        let devices: Vec<_> = devices.into_iter().flatten().collect();
+        let list = list::create(&devices);
         if !number.is_null() {
             // SAFETY: not NULL, so it points to an `int`.
-            unsafe { *number = count as c_int };
+            unsafe { *number = list.map_or(0, |_| devices.len() as c_int) };
         }
-        Box::into_raw(Box::new(devices)).cast()
+        errno::pointer(list.ok_or(libc::ENOMEM))
     })
 }
 
 /// `ibv_free_device_list`
 pub(crate) unsafe extern "C-unwind" fn free_device_list(list: *mut *mut ibv_device) {
-    entry((), || {
-        if !list.is_null() {
-            // SAFETY: the program passes a list from `get_device_list`.
-            drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_device; 2]>()) });
-        }
-    });
+    // SAFETY: the program passes a list from `get_device_list`, or NULL.
+    unsafe { list::free(list) };
 }
 
 /// `ibv_get_device_name`
@@ -84,9 +100,11 @@ pub(crate) unsafe extern "C-unwind" fn get_device_name(device: *mut ibv_device) 
 }
 
 /// `ibv_get_device_guid`, in network byte order.
-pub(crate) unsafe extern "C-unwind" fn get_device_guid(_device: *mut ibv_device) -> u64 {
+pub(crate) unsafe extern "C-unwind" fn get_device_guid(device: *mut ibv_device) -> u64 {
     entry(0, || {
-        rnic::device().map_or(0, |device| u64::from_ne_bytes(device.query().node_guid))
+        let guid =
+            rnic::get().and_then(|rnic| Some(rnic.node_guid(rnic.devices.index_of(device)?)));
+        guid.unwrap_or(0)
     })
 }
 
@@ -136,12 +154,10 @@ pub(crate) unsafe extern "C-unwind" fn read_sysfs_file(
 /// `ibv_open_device`
 pub(crate) unsafe extern "C-unwind" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     entry(ptr::null_mut(), || {
-        if device != the_device() {
-            errno::set(libc::ENODEV);
-            return ptr::null_mut();
-        }
-        match rnic::get() {
-            Some(rnic) => Context::open(&rnic),
+        let rnic = rnic::get();
+        let index = rnic.as_ref().and_then(|rnic| rnic.devices.index_of(device));
+        match rnic.zip(index) {
+            Some((rnic, index)) => Context::open(&rnic, index),
             None => {
                 errno::set(libc::ENODEV);
                 ptr::null_mut()
@@ -162,3 +178,78 @@ pub(crate) unsafe extern "C-unwind" fn close_device(context: *mut ibv_context) -
 }
 
 const _: () = assert!(mem::size_of::<ibv_device>() == 664);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::query;
+    use crate::rnic::Rnic;
+
+    fn rnic(names: &'static str) -> Rnic {
+        let var = move |name: &str| (name == "UWARP_NAME").then(|| names.into());
+        Rnic::open(Environment::from(var).unwrap(), None, None).unwrap()
+    }
+
+    #[test]
+    fn devices_differ_in_their_names_and_paths() {
+        let longest = "n".repeat(DeviceNames::MAX_LEN);
+        let names: DeviceNames = format!("mlx5_0,{longest}").parse().unwrap();
+        let devices = Devices::new(&names);
+        let shown = |index: usize| {
+            let device = &devices.0[index];
+            [
+                &device.name[..],
+                &device.dev_name,
+                &device.dev_path,
+                &device.ibdev_path,
+            ]
+            .map(|text| {
+                let bytes: Vec<_> = text.iter().map(|byte| *byte as u8).collect();
+                let text = CStr::from_bytes_until_nul(&bytes).unwrap();
+                text.to_str().unwrap().to_owned()
+            })
+        };
+        assert_eq!(devices.len(), 2);
+        assert_eq!(
+            shown(0),
+            [
+                "mlx5_0",
+                "uverbs0",
+                "/sys/class/infiniband_verbs/uverbs0",
+                "/sys/class/infiniband/mlx5_0"
+            ]
+        );
+        assert_eq!(
+            shown(1),
+            [
+                &longest,
+                "uverbs1",
+                "/sys/class/infiniband_verbs/uverbs1",
+                &format!("/sys/class/infiniband/{longest}")
+            ]
+        );
+        assert_eq!(devices.index_of(devices.pointer(1)), Some(1));
+        assert_eq!(devices.index_of(ptr::null_mut()), None);
+    }
+
+    #[test]
+    fn a_context_shows_the_device_for_which_it_was_opened() {
+        let rnic = rnic("mlx5_0,mlx5_1");
+        let guids = [0, 1].map(|index| {
+            let context = Context::open(&rnic, index);
+            assert!(!context.is_null());
+            // SAFETY: the context was just opened, and all bytes of the attributes may be zero.
+            unsafe {
+                assert_eq!((*context).device, rnic.devices.pointer(index));
+                let mut attr = mem::zeroed();
+                assert_eq!(query::query_device(context, &raw mut attr), 0);
+                Context::close(context);
+                assert_eq!(attr.node_guid, rnic.node_guid(index));
+                (attr.node_guid, attr.sys_image_guid)
+            }
+        });
+        assert_ne!(guids[0].0, guids[1].0);
+        assert_eq!(guids[0].1, guids[1].1);
+    }
+}

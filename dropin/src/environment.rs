@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use uwarp_verbs::environment::{FLAG_VALUES, flag, variable};
+use uwarp_verbs::environment::{DeviceNames, FLAG_VALUES, flag, variable};
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::{OnNoReceive, Peer, Revision, Settings};
 
@@ -25,6 +25,8 @@ const CONNECT_RETRY: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) device: DeviceSpec,
+    /// Names of the devices that the program sees (`UWARP_NAME`).
+    pub(crate) names: DeviceNames,
     pub(crate) pcap: Option<PathBuf>,
     pub(crate) settings: Settings,
     /// True if the library prints no messages on standard error (`UWARP_QUIET`).
@@ -43,7 +45,7 @@ impl Environment {
         Self::from(variable)
     }
 
-    fn from(var: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
+    pub(crate) fn from(var: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let crc = choice(&var, "UWARP_CRC", &[("on", true), ("off", false)])?.unwrap_or(true);
         let mut settings = Settings::default()
             .crc(crc)
@@ -81,6 +83,8 @@ impl Environment {
         };
         Ok(Environment {
             device,
+            names: parse(&var, "UWARP_NAME", "names of devices, separated by commas")?
+                .unwrap_or_default(),
             pcap: var("UWARP_PCAP").map(PathBuf::from),
             settings,
             port_offset: parse(&var, "UWARP_PORT_OFFSET", "a number up to 65535")?.unwrap_or(0),
@@ -153,6 +157,18 @@ mod tests {
         assert_eq!(environment.settings.on_no_receive, OnNoReceive::Hold(HOLD));
         assert!(environment.settings.event_on_write);
         assert_eq!(environment.device.to_string(), "tcp");
+    }
+
+    #[test]
+    fn a_device_has_the_names_of_the_variable() {
+        let names = |value| with("UWARP_NAME", value).map(|found| found.names.to_string());
+        assert_eq!(with("", "").unwrap().names, DeviceNames::default());
+        assert_eq!(names("mlx5_0,mlx5_1"), Ok("mlx5_0,mlx5_1".to_owned()));
+        assert_eq!(
+            names("mlx5_0,mlx5_0").unwrap_err(),
+            "UWARP_NAME is 'mlx5_0,mlx5_0'; expected names of devices, separated by commas: \
+             two devices are named 'mlx5_0'; expected different names"
+        );
     }
 
     #[test]
@@ -239,8 +255,9 @@ mod tests {
     #[test]
     fn a_value_that_is_no_text_is_not_taken_for_none() {
         use std::os::unix::ffi::OsStringExt as _;
-        const ALL: [(&str, &str); 13] = [
+        const ALL: [(&str, &str); 14] = [
             ("UWARP_DEVICE", "expected a device"),
+            ("UWARP_NAME", "expected names of devices"),
             ("UWARP_CRC", "expected on or off"),
             ("UWARP_MARKERS", "expected on or off"),
             ("UWARP_FPDU_SEGMENTS", "expected a number"),

@@ -23,6 +23,7 @@ mod events;
 mod exports;
 mod fork;
 mod gids;
+mod list;
 mod log;
 mod mr;
 mod mw;

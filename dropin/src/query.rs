@@ -7,7 +7,7 @@
 use core::ffi::{c_char, c_int};
 use core::{mem, ptr};
 
-use uwarp_verbs::{Device, PortAttr};
+use uwarp_verbs::PortAttr;
 
 use crate::abi::{
     IBV_GID_TYPE_IB, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
@@ -26,14 +26,14 @@ fn int(value: u32) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-fn attributes(device: &Device) -> ibv_device_attr {
-    let attr = device.query();
+fn attributes(context: &Context) -> ibv_device_attr {
+    let attr = context.device().query();
     // SAFETY: all bytes may be zero: the structure has only numbers and characters.
     let mut out: ibv_device_attr = unsafe { mem::zeroed() };
     for (to, from) in out.fw_ver.iter_mut().zip(attr.fw_ver.bytes().take(63)) {
         *to = from as c_char;
     }
-    out.node_guid = u64::from_ne_bytes(attr.node_guid);
+    out.node_guid = context.node_guid();
     out.sys_image_guid = u64::from_ne_bytes(attr.sys_image_guid);
     out.max_mr_size = attr.max_mr_size;
     out.page_size_cap = attr.page_size_cap;
@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C-unwind" fn query_device(
 ) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: the program passes an open context, and memory for the attributes.
-        unsafe { out.write(attributes(Context::of(context).device())) };
+        unsafe { out.write(attributes(Context::of(context))) };
         0
     })
 }
@@ -93,8 +93,7 @@ pub(crate) unsafe extern "C-unwind" fn query_device_ex(
         // SAFETY: all bytes may be zero: the structure has only numbers.
         let mut attr: ibv_device_attr_ex = unsafe { mem::zeroed() };
         // SAFETY: the program passes an open context.
-        let device = unsafe { Context::of(context) }.device();
-        attr.orig_attr = attributes(device);
+        attr.orig_attr = attributes(unsafe { Context::of(context) });
         attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags.into();
         attr.phys_port_cnt_ex = 1;
         // SAFETY: the program has `size` bytes at `out`.

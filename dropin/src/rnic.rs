@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use parking_lot::Mutex;
 use uwarp_verbs::Device;
-use uwarp_verbs::capture::CaptureOptions;
+use uwarp_verbs::capture::{Capture, CaptureOptions};
 use uwarp_verbs::environment::unknown_variables;
 use uwarp_verbs::llp::kernel::KernelSettings;
 use uwarp_verbs::messages;
 
+use crate::device::Devices;
 use crate::environment::Environment;
 use crate::gids::{self, GidEntry};
 
@@ -19,6 +20,8 @@ use crate::gids::{self, GidEntry};
 #[derive(Clone)]
 pub(crate) struct Rnic {
     pub(crate) device: Device,
+    /// Devices that programs see. All of them are the one device.
+    pub(crate) devices: &'static Devices,
     pub(crate) gids: Arc<[GidEntry]>,
 }
 
@@ -45,7 +48,8 @@ pub(crate) fn get() -> Option<Rnic> {
     {
         return Some(rnic.clone());
     }
-    match open(held.is_some()) {
+    let inherited = held.as_ref().map(|(_, rnic)| rnic.devices);
+    match open(inherited) {
         Ok(rnic) => {
             // Forget the device of the parent process, because a child must not drop it.
             if let Some((_, inherited)) = held.replace((here, rnic.clone())) {
@@ -60,26 +64,21 @@ pub(crate) fn get() -> Option<Rnic> {
     }
 }
 
-/// Opens the device with the settings from the environment. `is_child`: the parent process has a
-/// device, so the log is already started, and the file in `UWARP_PCAP` is the parent's.
-fn open(is_child: bool) -> Result<Rnic, String> {
-    let Environment {
-        device,
-        pcap,
-        settings,
-        quiet,
-        port_offset,
-    } = Environment::read()?;
-    QUIET.store(quiet, Ordering::Relaxed);
-    if !is_child {
+/// Opens the device with the settings from the environment. `inherited`: devices of the parent
+/// process, if it has any. Then the log is already started, and the file in `UWARP_PCAP` is the
+/// parent's.
+fn open(inherited: Option<&'static Devices>) -> Result<Rnic, String> {
+    let mut environment = Environment::read()?;
+    QUIET.store(environment.quiet, Ordering::Relaxed);
+    if inherited.is_none() {
         crate::log::start()?;
         for unknown in unknown_variables() {
             warn(format_args!("{unknown}"));
         }
     }
-    PORT_OFFSET.store(port_offset, Ordering::Relaxed);
-    let capture = pcap.map(|path| {
-        let path = capture_file(path, is_child.then(std::process::id));
+    PORT_OFFSET.store(environment.port_offset, Ordering::Relaxed);
+    let capture = environment.pcap.take().map(|path| {
+        let path = capture_file(path, inherited.map(|_| std::process::id()));
         let name = path.display().to_string();
         let options = CaptureOptions::default()
             .spawn(|name, run| uwarp_verbs::llp::thread::spawn(name, run).map(drop))
@@ -92,13 +91,51 @@ fn open(is_child: bool) -> Result<Rnic, String> {
         })
     });
     let capture = capture.transpose()?;
-    let network = device
-        .open(capture.as_ref(), KernelSettings::default())
-        .map_err(|error| format!("{device} cannot be opened: {error}"))?;
-    let device = Device::open(Arc::clone(&network), settings).map_err(|error| error.to_string())?;
-    let mac = device.gid(0).map_err(|error| error.to_string())?;
-    let gids = gids::iwarp(mac, &network.info());
-    Ok(Rnic { device, gids })
+    Rnic::open(environment, capture.as_ref(), inherited)
+}
+
+impl Rnic {
+    /// Opens an RNIC. A child of a fork passes the `inherited` devices of its parent, because
+    /// programs keep the pointers to them.
+    pub(crate) fn open(
+        environment: Environment,
+        capture: Option<&Capture>,
+        inherited: Option<&'static Devices>,
+    ) -> Result<Self, String> {
+        let Environment {
+            device: spec,
+            names,
+            settings,
+            ..
+        } = environment;
+        let network = spec
+            .open(capture, KernelSettings::default())
+            .map_err(|error| format!("{spec} cannot be opened: {error}"))?;
+        let device =
+            Device::open(Arc::clone(&network), settings).map_err(|error| error.to_string())?;
+        let mac = device.gid(0).map_err(|error| error.to_string())?;
+        Ok(Rnic {
+            device,
+            devices: inherited.unwrap_or_else(|| Devices::new(&names)),
+            gids: gids::iwarp(mac, &network.info()),
+        })
+    }
+
+    /// Returns the node GUID of the device with this index, in network byte order.
+    pub(crate) fn node_guid(&self, index: usize) -> u64 {
+        u64::from_ne_bytes(node_guid(self.device.query().node_guid, index))
+    }
+}
+
+/// Returns the node GUID of the device with this index. `first`: GUID of the first device, which
+/// has FF FE between the two halves of a MAC address. The other devices have lower numbers there,
+/// so that no other machine has their GUIDs.
+fn node_guid(first: [u8; 8], index: usize) -> [u8; 8] {
+    let [a, b, c, d, e, f, g, h] = first;
+    let [d, e] = u16::from_be_bytes([d, e])
+        .wrapping_sub(index as u16)
+        .to_be_bytes();
+    [a, b, c, d, e, f, g, h]
 }
 
 /// Path of the capture file. A child's file has the process ID as a suffix.
@@ -131,6 +168,14 @@ pub(crate) fn warn_about(peer: Option<SocketAddr>, message: core::fmt::Arguments
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_device_has_a_node_guid_of_its_own_and_the_first_has_that_of_the_rnic() {
+        let first = [2, 0, 0, 0xff, 0xfe, 0, 0, 7];
+        assert_eq!(node_guid(first, 0), first);
+        assert_eq!(node_guid(first, 1), [2, 0, 0, 0xff, 0xfd, 0, 0, 7]);
+        assert_eq!(node_guid(first, 255), [2, 0, 0, 0xfe, 0xff, 0, 0, 7]);
+    }
 
     #[test]
     fn a_child_has_a_capture_file_of_its_own() {

@@ -13,6 +13,9 @@ const VENDOR_ID: u32 = 0x02_75_77;
 /// Value of [`DeviceAttr::vendor_part_id`].
 const PART_ID: u32 = 1;
 
+/// Name of a device.
+pub(crate) const DEFAULT_NAME: &str = "uwarp0";
+
 /// Scope within which an operation of RFC 7306 is atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicCap {
@@ -184,7 +187,7 @@ impl Device {
     /// numbers them itself.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        "uwarp0"
+        DEFAULT_NAME
     }
 
     /// Returns the capabilities and limits of the device (`ibv_query_device`). The limits are those

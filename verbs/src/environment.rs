@@ -6,8 +6,12 @@
 //! a variable that turns something on or off. Only `UWARP_CRC` and `UWARP_MARKERS` accept no other
 //! words than `on` and `off`.
 
+mod device_names;
+
 use std::ffi::OsString;
 use std::fmt;
+
+pub use device_names::{DeviceNames, DeviceNamesError};
 
 /// Prefix of every name.
 const PREFIX: &str = "UWARP_";
@@ -22,6 +26,7 @@ pub const VARIABLES: &[&str] = &[
     "UWARP_LOG",
     "UWARP_MARKERS",
     "UWARP_MPA",
+    "UWARP_NAME",
     "UWARP_PCAP",
     "UWARP_PEER",
     "UWARP_PORT_OFFSET",

@@ -17,6 +17,7 @@ use std::process::Command;
 
 use clap::{Args, ValueEnum};
 use uwarp_verbs::FpduSegments;
+use uwarp_verbs::environment::DeviceNames;
 use uwarp_verbs::llp::DeviceSpec;
 
 use crate::failure::{Failure, Report};
@@ -31,7 +32,7 @@ const CANNOT_RUN: u8 = 126;
 #[derive(Args, Debug)]
 #[command(
     after_help = "A flag that is not given leaves its environment variable unchanged: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
-    UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_SEND_IN_PLACE, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY, \
+    UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_SEND_IN_PLACE, UWARP_MPA, UWARP_PEER, UWARP_NAME, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY, \
     UWARP_PORT_OFFSET, UWARP_WRITE_EVENTS, UWARP_QUIET.\n\
     The exit status is the program's; 127 if the program is not found, 126 if it cannot be run, or not on uwarp."
 )]
@@ -64,6 +65,10 @@ pub(crate) struct Options {
     /// Profile of the peer [default: rfc]
     #[arg(long)]
     peer: Option<Peer>,
+    /// Name of the device, 1 to 63 letters, digits, _ or -. Given several times: names of several
+    /// devices, which are all the same RNIC [default: uwarp0]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = device_name)]
+    name: Vec<String>,
     /// End a connection whose message finds no receive posted, as the RFC says, instead of holding
     /// the message
     #[arg(long, conflicts_with = "hold")]
@@ -125,6 +130,12 @@ fn device(text: &str) -> Result<String, String> {
     parsed.map_or_else(|error| Err(error.to_string()), |_| Ok(text.to_owned()))
 }
 
+/// Checks that the name of a device is valid. The library parses the text again.
+fn device_name(text: &str) -> Result<String, String> {
+    let parsed = text.parse::<DeviceNames>();
+    parsed.map_or_else(|error| Err(error.to_string()), |_| Ok(text.to_owned()))
+}
+
 /// Returns the name that a value has on the command line.
 fn value_name(value: Option<impl ValueEnum>) -> Option<OsString> {
     let value = value?.to_possible_value()?;
@@ -138,6 +149,11 @@ impl Options {
         let pcap = self.pcap.as_deref().map(std::path::absolute).transpose();
         let pcap = pcap.map_err(|error| {
             Failure::because(format!("the path of the capture is unusable: {error}"))
+        })?;
+        let names = self.name.join(",");
+        let names = (!names.is_empty()).then(|| names.parse::<DeviceNames>());
+        let names = names.transpose().map_err(|error| {
+            Failure::Usage(Report::new(format!("the flags --name are wrong: {error}")))
         })?;
         let set = |set: bool| set.then(|| "1".into());
         let number = |number: Option<u64>| number.map(|number| number.to_string().into());
@@ -153,6 +169,7 @@ impl Options {
             ("UWARP_SEND_IN_PLACE", set(self.send_in_place)),
             ("UWARP_MPA", value_name(self.mpa)),
             ("UWARP_PEER", value_name(self.peer)),
+            ("UWARP_NAME", names.map(|names| names.to_string().into())),
             ("UWARP_STRICT", set(self.strict)),
             ("UWARP_HOLD", number(self.hold)),
             ("UWARP_CONNECT_RETRY", number(self.connect_retry)),
@@ -303,6 +320,10 @@ mod tests {
             "1",
             "--peer",
             "siw",
+            "--name",
+            "mlx5_0",
+            "--name",
+            "mlx5_1",
             "--strict",
             "--connect-retry",
             "0",
@@ -321,6 +342,7 @@ mod tests {
             ("UWARP_SEND_IN_PLACE", "1"),
             ("UWARP_MPA", "1"),
             ("UWARP_PEER", "siw"),
+            ("UWARP_NAME", "mlx5_0,mlx5_1"),
             ("UWARP_STRICT", "1"),
             ("UWARP_CONNECT_RETRY", "0"),
             ("UWARP_PORT_OFFSET", "20000"),

@@ -6,20 +6,23 @@
 )]
 
 use core::ffi::c_int;
-use core::{mem, ptr};
+use core::ptr;
 
 use parking_lot::Mutex;
 
 use crate::abi::{ibv_context, ibv_pd};
 use crate::context::Context;
 use crate::panic_guard::entry;
-use crate::{errno, pd, rnic};
+use crate::{errno, list, pd, rnic};
 
 /// Objects that all ids of a process share.
 #[derive(Clone, Copy)]
 pub(super) struct Common {
+    /// Context of the first device, which all ids use.
     pub(super) verbs: *mut ibv_context,
     pub(super) pd: *mut ibv_pd,
+    /// Contexts of all devices, the first one included.
+    contexts: &'static [*mut ibv_context],
 }
 
 // SAFETY: these objects may be used by any number of threads, and are never freed.
@@ -42,37 +45,40 @@ pub(super) fn get() -> Result<Common, c_int> {
         return Ok(common);
     }
     let rnic = rnic::get().ok_or(libc::ENODEV)?;
-    let verbs = Context::open(&rnic);
-    if verbs.is_null() {
-        return Err(libc::ENODEV);
-    }
-    // SAFETY: the context was just opened.
-    let pd = unsafe { pd::create(verbs) }.inspect_err(|_| {
-        // SAFETY: as above, and the context is not shared.
-        unsafe { Context::close(verbs) };
+    let contexts: Vec<_> = (0..rnic.devices.len())
+        .map(|index| Context::open(&rnic, index))
+        .take_while(|context| !context.is_null())
+        .collect();
+    let pd = match contexts.first() {
+        // SAFETY: the context was just opened.
+        Some(first) if contexts.len() == rnic.devices.len() => unsafe { pd::create(*first) },
+        _ => Err(libc::ENODEV),
+    };
+    let pd = pd.inspect_err(|_| {
+        for context in &contexts {
+            // SAFETY: as above, and the context is not shared.
+            unsafe { Context::close(*context) };
+        }
     })?;
-    let common = Common { verbs, pd };
+    let contexts = Vec::leak(contexts);
+    let common = Common {
+        verbs: contexts[0],
+        pd,
+        contexts,
+    };
     *held = Some((here, common));
     Ok(common)
 }
 
-/// `rdma_get_devices`: one context, followed by NULL.
+/// `rdma_get_devices`: a context of each device, followed by NULL.
 pub(crate) unsafe extern "C-unwind" fn get_devices(number: *mut c_int) -> *mut *mut ibv_context {
     entry(ptr::null_mut(), || {
-        let list = get().and_then(|common| {
-            // SAFETY: the call takes only numbers.
-            let list = unsafe { libc::calloc(2, mem::size_of::<*mut ibv_context>()) };
-            let list: *mut *mut ibv_context = list.cast();
-            if list.is_null() {
-                return Err(libc::ENOMEM);
-            }
-            // SAFETY: the list has two entries.
-            unsafe { list.write(common.verbs) };
-            Ok(list)
-        });
+        let contexts = get().map(|common| common.contexts);
+        let list = contexts.and_then(|contexts| list::create(contexts).ok_or(libc::ENOMEM));
         if !number.is_null() {
+            let count = list.and(contexts).map_or(0, <[_]>::len);
             // SAFETY: not NULL, so it points to an `int`.
-            unsafe { number.write(list.is_ok().into()) };
+            unsafe { number.write(count as c_int) };
         }
         errno::pointer(list)
     })
@@ -81,5 +87,5 @@ pub(crate) unsafe extern "C-unwind" fn get_devices(number: *mut c_int) -> *mut *
 /// `rdma_free_devices`: frees the list, but no contexts.
 pub(crate) unsafe extern "C-unwind" fn free_devices(list: *mut *mut ibv_context) {
     // SAFETY: the program passes a result of `rdma_get_devices`, or NULL.
-    unsafe { libc::free(list.cast()) };
+    unsafe { list::free(list) };
 }

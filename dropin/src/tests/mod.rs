@@ -24,7 +24,7 @@ use uwarp_verbs::{AcceptOptions, ConnectOptions};
 
 use crate::abi::*;
 use crate::context::Context;
-use crate::{channel, cq, device, mr, pd, qp};
+use crate::{channel, cq, device, mr, pd, qp, rnic};
 
 /// Access flags that allow everything except window binds.
 pub(super) const ALL: c_int = 15;
@@ -42,7 +42,8 @@ impl Side {
     pub(super) fn new() -> Self {
         // SAFETY: the arguments are results of earlier calls.
         unsafe {
-            let context = device::open_device(device::the_device());
+            let first = rnic::get().unwrap().devices.pointer(0);
+            let context = device::open_device(first);
             assert!(!context.is_null());
             let (pd, channel) = (pd::alloc_pd(context), channel::create_comp_channel(context));
             let cq = cq::create_cq(context, 60, ptr::without_provenance_mut(7), channel, 0);

@@ -73,3 +73,51 @@ pub(crate) fn both_tools_show_the_same_device(prefix: &Prefix) -> Result<(), Str
         Err(format!("only {shared} values are shown by both:\n{ours}"))
     }
 }
+
+/// `UWARP_NAME`: every function that lists devices has all names, in their order. Ids of librdmacm
+/// use the first device (`tests/c/names.c`).
+pub(crate) fn each_name_is_a_device_of_the_same_rnic(prefix: &Prefix) -> Result<(), String> {
+    let program = c::compile(prefix, "cc", "names.c", &["-lrdmacm", "-libverbs"])?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
+    let run = |flags: &[&str]| Place { prefix, flags }.start(&[program])?.end();
+    let one = run(&[])?;
+    let two = run(&["--name", "mlx5_0", "--name", "mlx5_1"])?;
+    let guids = |said: &str| {
+        let words = said.lines().flat_map(str::split_whitespace);
+        let guids = words.filter(|word| word.len() == 16);
+        guids.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let hidden = |said: &str| {
+        let mut said = said.to_owned();
+        for guid in guids(&said) {
+            said = said.replace(&guid, "GUID");
+        }
+        said
+    };
+    let due_one = "uwarp0 uverbs0 /sys/class/infiniband_verbs/uverbs0 /sys/class/infiniband/uwarp0 -1 GUID GUID\n\
+                   rdmacm: uwarp0, id: the first\n";
+    let due_two = "mlx5_0 uverbs0 /sys/class/infiniband_verbs/uverbs0 /sys/class/infiniband/mlx5_0 -1 GUID GUID\n\
+                   mlx5_1 uverbs1 /sys/class/infiniband_verbs/uverbs1 /sys/class/infiniband/mlx5_1 -1 GUID GUID\n\
+                   rdmacm: mlx5_0 mlx5_1, id: the first\n";
+    let are_distinct = match &guids(&two)[..] {
+        [first, image, second, other] => first != second && first == image && image == other,
+        _ => false,
+    };
+    match (hidden(&one) == due_one, hidden(&two) == due_two) {
+        (true, true) if are_distinct => Ok(()),
+        _ => Err(format!("{one}\n{two}")),
+    }
+}
+
+/// The library reports a wrong name in the variable, and has no device then.
+pub(crate) fn a_name_that_cannot_be_one_is_refused(prefix: &Prefix) -> Result<(), String> {
+    let place = Place { prefix, flags: &[] };
+    let words = ["env", "UWARP_NAME=../x", "sh", "-c", "ibv_devices || true"];
+    let said = place.start(&words)?.end()?;
+    let expected = "uwarp: UWARP_NAME is '../x'; expected names of devices, separated by commas: \
+                    a name is '../x'; expected 1 to 63 letters, digits, '_' or '-'";
+    match said.contains(expected) && !said.contains("uwarp0") {
+        true => Ok(()),
+        false => Err(said),
+    }
+}

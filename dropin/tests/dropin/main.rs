@@ -125,6 +125,16 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         devinfo::both_tools_show_the_same_device,
     ),
     (
+        "devinfo::each_name_is_a_device_of_the_same_rnic",
+        &["libibverbs-dev", "librdmacm-dev"],
+        devinfo::each_name_is_a_device_of_the_same_rnic,
+    ),
+    (
+        "devinfo::a_name_that_cannot_be_one_is_refused",
+        &["ibverbs-utils"],
+        devinfo::a_name_that_cannot_be_one_is_refused,
+    ),
+    (
         "captures::a_capture_shows_the_crc_that_each_side_asked_for",
         &["rdmacm-utils"],
         captures::a_capture_shows_the_crc_that_each_side_asked_for,
