@@ -70,6 +70,7 @@ fn wrong_flags_exit_with_2() {
         &["run", "--fpdu-segments", "0", "true"],
         &["run", "--mpa", "3", "true"],
         &["run", "--peer", "roce", "true"],
+        &["run", "--persona", "ib", "true"],
         &["run", "--name", "a/b", "true"],
         &["run", "--name", "a", "--name", "", "true"],
         &["run", "--hold", "soon", "true"],

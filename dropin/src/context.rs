@@ -15,6 +15,7 @@ use uwarp_verbs::Device;
 
 use crate::abi::{ibv_context, verbs_context};
 use crate::gids::GidEntry;
+use crate::persona::Persona;
 use crate::rnic::Rnic;
 use crate::{errno, events, operations};
 
@@ -105,6 +106,11 @@ impl Context {
     /// Returns the device. This handle delivers only the events of this context.
     pub(crate) fn device(&self) -> &Device {
         &self.rnic.device
+    }
+
+    /// Returns the kind of device that the program sees.
+    pub(crate) fn persona(&self) -> Persona {
+        self.rnic.devices.persona()
     }
 
     /// Returns the GID table of the port.

@@ -11,14 +11,18 @@ use std::ffi::CStr;
 
 use uwarp_verbs::environment::DeviceNames;
 
-use crate::abi::{_ibv_device_ops, IBV_NODE_RNIC, IBV_TRANSPORT_IWARP, ibv_context, ibv_device};
+use crate::abi::{_ibv_device_ops, ibv_context, ibv_device};
 use crate::context::Context;
 use crate::panic_guard::entry;
+use crate::persona::Persona;
 use crate::{errno, list, rnic};
 
 /// The devices that programs see. They have fixed addresses until the process ends, because
 /// programs use a device after they have freed the list.
-pub(crate) struct Devices(Box<[ibv_device]>);
+pub(crate) struct Devices {
+    persona: Persona,
+    list: Box<[ibv_device]>,
+}
 
 // SAFETY: the only pointers of a device are two null ones, and it is never written.
 unsafe impl Send for Devices {}
@@ -27,26 +31,29 @@ unsafe impl Sync for Devices {}
 
 impl Devices {
     /// Creates the devices with these names.
-    pub(crate) fn new(names: &DeviceNames) -> &'static Self {
+    pub(crate) fn new(names: &DeviceNames, persona: Persona) -> &'static Self {
         let device = |(index, name): (usize, &str)| ibv_device {
             _ops: _ibv_device_ops {
                 _dummy1: None,
                 _dummy2: None,
             },
-            node_type: IBV_NODE_RNIC,
-            transport_type: IBV_TRANSPORT_IWARP,
+            node_type: persona.node_type(),
+            transport_type: persona.transport_type(),
             name: text(name),
             dev_name: text(&format!("uverbs{index}")),
             dev_path: text(&format!("/sys/class/infiniband_verbs/uverbs{index}")),
             ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
         };
-        Box::leak(Box::new(Self(
-            names.iter().enumerate().map(device).collect(),
-        )))
+        let list = names.iter().enumerate().map(device).collect();
+        Box::leak(Box::new(Self { persona, list }))
+    }
+
+    pub(crate) fn persona(&self) -> Persona {
+        self.persona
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.list.len()
     }
 
     /// Returns the pointer that programs get. They do not write to the device.
@@ -54,11 +61,11 @@ impl Devices {
     /// # Panics
     /// There is no device with this index.
     pub(crate) fn pointer(&self, index: usize) -> *mut ibv_device {
-        ptr::from_ref(&self.0[index]).cast_mut()
+        ptr::from_ref(&self.list[index]).cast_mut()
     }
 
     fn index_of(&self, device: *mut ibv_device) -> Option<usize> {
-        self.0.iter().position(|one| ptr::eq(one, device))
+        self.list.iter().position(|one| ptr::eq(one, device))
     }
 }
 
@@ -132,7 +139,10 @@ pub(crate) unsafe extern "C-unwind" fn read_sysfs_file(
         let words: &[u8] = match file.to_bytes() {
             b"board_id" => b"uwarp",
             b"fw_ver" | b"device/fw_ver" => env!("CARGO_PKG_VERSION").as_bytes(),
-            b"node_type" => b"4: RNIC",
+            b"node_type" => {
+                let persona = rnic::get().map(|rnic| rnic.devices.persona());
+                persona.unwrap_or_default().node_type_file().as_bytes()
+            }
             b"hca_type" => b"uwarp",
             _ => {
                 errno::set(libc::ENOENT);
@@ -195,9 +205,9 @@ mod tests {
     fn devices_differ_in_their_names_and_paths() {
         let longest = "n".repeat(DeviceNames::MAX_LEN);
         let names: DeviceNames = format!("mlx5_0,{longest}").parse().unwrap();
-        let devices = Devices::new(&names);
+        let devices = Devices::new(&names, Persona::Iwarp);
         let shown = |index: usize| {
-            let device = &devices.0[index];
+            let device = &devices.list[index];
             [
                 &device.name[..],
                 &device.dev_name,

@@ -11,6 +11,8 @@ use uwarp_verbs::environment::{DeviceNames, FLAG_VALUES, flag, variable};
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::{OnNoReceive, Peer, Revision, Settings};
 
+use crate::persona::Persona;
+
 /// Default maximum time that a message from the peer waits for the program to post a receive
 /// (`UWARP_HOLD`). InfiniBand retransmits such a message up to seven times, or without limit. iWARP
 /// has no counterpart. Most programs that rely on these retries post a receive within milliseconds.
@@ -25,6 +27,8 @@ const CONNECT_RETRY: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) device: DeviceSpec,
+    /// Kind of device that the program sees (`UWARP_PERSONA`).
+    pub(crate) persona: Persona,
     /// Names of the devices that the program sees (`UWARP_NAME`).
     pub(crate) names: DeviceNames,
     pub(crate) pcap: Option<PathBuf>,
@@ -62,6 +66,7 @@ impl Environment {
         }
         let peers = [("rfc", Peer::Rfc), ("siw", Peer::Siw)];
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
+        let persona = persona(&var, settings.peer)?;
         // Programs written for libibverbs expect that either side may send first. A siw client
         // cannot request the MPA model in which the server may send first.
         settings.send_first = settings.peer == Peer::Siw;
@@ -83,6 +88,7 @@ impl Environment {
         };
         Ok(Environment {
             device,
+            persona,
             names: parse(&var, "UWARP_NAME", "names of devices, separated by commas")?
                 .unwrap_or_default(),
             pcap: var("UWARP_PCAP").map(PathBuf::from),
@@ -90,6 +96,22 @@ impl Environment {
             port_offset: parse(&var, "UWARP_PORT_OFFSET", "a number up to 65535")?.unwrap_or(0),
             quiet: switch(&var, "UWARP_QUIET")?.unwrap_or(false),
         })
+    }
+}
+
+/// Reads the persona. A siw peer implies `iwarp`, because it connects by librdmacm only.
+fn persona(var: &impl Fn(&str) -> Option<OsString>, peer: Peer) -> Result<Persona, String> {
+    let personas = [("iwarp", Persona::Iwarp), ("roce", Persona::Roce)];
+    let asked = choice(var, "UWARP_PERSONA", &personas)?;
+    match (peer, asked) {
+        (Peer::Siw, Some(Persona::Roce)) => Err(
+            "UWARP_PERSONA is 'roce' and UWARP_PEER is 'siw'; siw is an iWARP device, which \
+             connects by librdmacm only: use UWARP_PERSONA=iwarp with it, or UWARP_PEER=rfc for a \
+             peer that is uwarp"
+                .to_owned(),
+        ),
+        (Peer::Siw, _) => Ok(Persona::Iwarp),
+        (_, asked) => Ok(asked.unwrap_or_default()),
     }
 }
 
@@ -157,6 +179,45 @@ mod tests {
         assert_eq!(environment.settings.on_no_receive, OnNoReceive::Hold(HOLD));
         assert!(environment.settings.event_on_write);
         assert_eq!(environment.device.to_string(), "tcp");
+    }
+
+    #[test]
+    fn the_settings_of_the_readme_are_all_variables_but_that_of_the_agent() {
+        let readme = include_str!("../README.md");
+        let rows = readme.lines().filter_map(|line| {
+            let (name, _) = line.strip_prefix("| `")?.split_once("` |")?;
+            name.starts_with("UWARP_").then_some(name)
+        });
+        let mut found: Vec<_> = rows.collect();
+        found.sort_unstable();
+        let mut all = uwarp_verbs::environment::VARIABLES.to_vec();
+        all.retain(|name| *name != "UWARP_TOKEN");
+        assert_eq!(found, all);
+    }
+
+    #[test]
+    fn siw_implies_the_persona_iwarp_and_excludes_roce() {
+        let with = |persona: Option<&'static str>, peer: Option<&'static str>| {
+            let found = Environment::from(|asked| match asked {
+                "UWARP_PERSONA" => persona.map(Into::into),
+                "UWARP_PEER" => peer.map(Into::into),
+                _ => None,
+            });
+            found.map(|found| found.persona)
+        };
+        for (persona, peer, due) in [
+            (None, None, Persona::Iwarp),
+            (Some("roce"), None, Persona::Roce),
+            (Some("roce"), Some("rfc"), Persona::Roce),
+            (Some("iwarp"), Some("rfc"), Persona::Iwarp),
+            (Some("iwarp"), Some("siw"), Persona::Iwarp),
+            (None, Some("siw"), Persona::Iwarp),
+        ] {
+            assert_eq!(with(persona, peer), Ok(due), "{persona:?} {peer:?}");
+        }
+        let error = with(Some("roce"), Some("siw")).unwrap_err();
+        let begin = "UWARP_PERSONA is 'roce' and UWARP_PEER is 'siw'; ";
+        assert!(error.starts_with(begin), "{error}");
     }
 
     #[test]
@@ -255,8 +316,9 @@ mod tests {
     #[test]
     fn a_value_that_is_no_text_is_not_taken_for_none() {
         use std::os::unix::ffi::OsStringExt as _;
-        const ALL: [(&str, &str); 14] = [
+        const ALL: [(&str, &str); 15] = [
             ("UWARP_DEVICE", "expected a device"),
+            ("UWARP_PERSONA", "expected iwarp or roce"),
             ("UWARP_NAME", "expected names of devices"),
             ("UWARP_CRC", "expected on or off"),
             ("UWARP_MARKERS", "expected on or off"),

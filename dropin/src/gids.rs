@@ -26,6 +26,59 @@ pub(crate) fn iwarp(mac: Gid, network: &NetworkInfo) -> Arc<[GidEntry]> {
     [first].into_iter().chain(addresses).collect()
 }
 
+/// Returns the table of a RoCE device, which has addresses alone. Programs prefer low indices, so
+/// that the addresses that most peers can reach come first: IPv4, IPv6, and then those of one link.
+/// The loopback addresses are there only if there are no others, because peers on other machines
+/// cannot reach them. `only`: the address of the device, if it has a fixed one.
+pub(crate) fn roce(network: &NetworkInfo, only: Option<IpAddr>) -> Arc<[GidEntry]> {
+    let mut found: Vec<_> = match only {
+        Some(addr) => vec![(addr, interface_of(network, addr))],
+        None => addresses(network).collect(),
+    };
+    // An address of the loopback interface that is not a loopback address comes after those of real
+    // interfaces. The sort is stable: the order of the interfaces is kept.
+    let is_near = |interface: u32| {
+        let mut all = addresses(network);
+        all.any(|(addr, its)| addr.is_loopback() && its == interface)
+    };
+    found.sort_by_key(|(addr, interface)| (reach(*addr), is_near(*interface)));
+    if found.iter().any(|(addr, _)| !addr.is_loopback()) {
+        found.retain(|(addr, _)| !addr.is_loopback());
+    }
+    let entries = found.into_iter();
+    entries
+        .map(|(addr, interface)| entry(addr, interface))
+        .collect()
+}
+
+/// Place of an address in the order of a RoCE device's table.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    V4,
+    V6,
+    Link,
+    Loopback,
+}
+
+fn reach(addr: IpAddr) -> Reach {
+    match addr {
+        _ if addr.is_loopback() => Reach::Loopback,
+        IpAddr::V4(v4) if v4.is_link_local() => Reach::Link,
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Reach::Link,
+        IpAddr::V4(_) => Reach::V4,
+        IpAddr::V6(_) => Reach::V6,
+    }
+}
+
+/// Returns the interface of an address. An address such as 127.0.0.2 is not listed, and belongs to
+/// the interface of the other loopback addresses.
+fn interface_of(network: &NetworkInfo, addr: IpAddr) -> u32 {
+    let is_near = |other: &IpAddr| addr.is_loopback() && other.is_loopback();
+    let own = addresses(network).find(|(other, _)| *other == addr);
+    let own = own.or_else(|| addresses(network).find(|(other, _)| is_near(other)));
+    own.map_or(0, |(_, interface)| interface)
+}
+
 /// Returns the addresses of a network, with their interfaces.
 fn addresses(network: &NetworkInfo) -> impl Iterator<Item = (IpAddr, u32)> {
     // A network of another kind than the kernel's TCP has no interfaces.
@@ -89,6 +142,61 @@ mod tests {
             ("::ffff:127.0.0.1", 1),
         ]);
         assert_eq!(shown(&table), expected);
+    }
+
+    #[test]
+    fn a_roce_device_has_ipv4_first_then_ipv6_then_link_local_and_no_loopback() {
+        let listed = network(&[
+            ("192.0.2.9", 1),
+            ("169.254.1.1", 2),
+            ("192.0.2.1", 2),
+            ("2001:db8::1", 2),
+            ("fe80::1", 2),
+            ("192.0.2.5", 3),
+            ("fe80::2", 3),
+            ("fd00::1", 3),
+            ("127.0.0.1", 1),
+            ("::1", 1),
+        ]);
+        let expected = due(&[
+            ("::ffff:192.0.2.1", 2),
+            ("::ffff:192.0.2.5", 3),
+            ("::ffff:192.0.2.9", 1),
+            ("2001:db8::1", 2),
+            ("fd00::1", 3),
+            ("::ffff:169.254.1.1", 2),
+            ("fe80::1", 2),
+            ("fe80::2", 3),
+        ]);
+        assert_eq!(shown(&roce(&listed, None)), expected);
+    }
+
+    #[test]
+    fn a_roce_device_has_loopback_addresses_where_there_are_no_others() {
+        let listed = network(&[("127.0.0.1", 1), ("::1", 1)]);
+        let expected = due(&[("::ffff:127.0.0.1", 1), ("::1", 1)]);
+        assert_eq!(shown(&roce(&listed, None)), expected);
+        assert_eq!(shown(&roce(&network(&[]), None)), []);
+    }
+
+    #[test]
+    fn a_roce_device_with_a_fixed_address_has_no_other() {
+        let listed = network(&[
+            ("192.0.2.1", 2),
+            ("2001:db8::1", 2),
+            ("127.0.0.1", 1),
+            ("::1", 1),
+        ]);
+        for (only, gid, interface) in [
+            ("127.0.0.1", "::ffff:127.0.0.1", 1),
+            ("127.0.0.2", "::ffff:127.0.0.2", 1),
+            ("::1", "::1", 1),
+            ("2001:db8::1", "2001:db8::1", 2),
+            ("192.0.2.77", "::ffff:192.0.2.77", 0),
+        ] {
+            let table = roce(&listed, Some(only.parse().unwrap()));
+            assert_eq!(shown(&table), due(&[(gid, interface)]), "{only}");
+        }
     }
 
     #[test]

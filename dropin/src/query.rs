@@ -10,8 +10,8 @@ use core::{mem, ptr};
 use uwarp_verbs::PortAttr;
 
 use crate::abi::{
-    IBV_GID_TYPE_IB, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
-    ibv_gid_type, ibv_port_attr, ibv_query_device_ex_input,
+    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_gid_type,
+    ibv_port_attr, ibv_query_device_ex_input,
 };
 use crate::context::Context;
 use crate::errno;
@@ -57,7 +57,7 @@ fn attributes(context: &Context) -> ibv_device_attr {
     out.max_srq = int(attr.max_srq);
     out.max_srq_wr = int(attr.max_srq_wr);
     out.max_srq_sge = int(attr.max_srq_sge);
-    out.max_pkeys = attr.max_pkeys;
+    out.max_pkeys = context.persona().max_pkeys();
     out.local_ca_ack_delay = attr.local_ca_ack_delay;
     out.phys_port_cnt = attr.phys_port_cnt;
     out
@@ -116,13 +116,13 @@ unsafe fn give<T>(value: &T, out: *mut u8, size: usize) {
     }
 }
 
-fn port(attr: &PortAttr, gids: &[GidEntry]) -> ibv_port_attr {
+fn port(context: &Context, attr: &PortAttr) -> ibv_port_attr {
     // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut out: ibv_port_attr = unsafe { mem::zeroed() };
     out.state = attr.state as u32 as _;
     out.max_mtu = attr.max_mtu as _;
-    out.active_mtu = attr.active_mtu as _;
-    out.gid_tbl_len = c_int::try_from(gids.len()).unwrap_or(c_int::MAX);
+    out.active_mtu = context.persona().active_mtu(attr.active_mtu) as _;
+    out.gid_tbl_len = c_int::try_from(context.gids().len()).unwrap_or(c_int::MAX);
     out.max_msg_sz = attr.max_msg_sz;
     out.port_cap_flags = attr.port_cap_flags;
     out.pkey_tbl_len = attr.pkey_tbl_len;
@@ -148,7 +148,7 @@ pub(crate) unsafe extern "C-unwind" fn query_port_of(
         match context.device().query_port(number) {
             Ok(attr) => {
                 // SAFETY: the program has `size` bytes at `out`.
-                unsafe { give(&port(&attr, context.gids()), out.cast(), size) };
+                unsafe { give(&port(context, &attr), out.cast(), size) };
                 0
             }
             Err(_) => libc::EINVAL,
@@ -224,7 +224,7 @@ fn gid_entry(context: &Context, number: u32, index: u32) -> Option<ibv_gid_entry
         gid: ibv_gid { raw: found.gid.0 },
         gid_index: index,
         port_num: 1,
-        gid_type: IBV_GID_TYPE_IB,
+        gid_type: context.persona().gid_type(),
         ndev_ifindex: found.interface,
     })
 }
@@ -257,8 +257,7 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_table(
     })
 }
 
-/// `ibv_query_gid_type`, a private symbol that `ibv_devinfo` uses. iWARP has no GID types; the
-/// result is always `IBV_GID_TYPE_IB`.
+/// `ibv_query_gid_type`, a private symbol that `ibv_devinfo` uses.
 pub(crate) unsafe extern "C-unwind" fn query_gid_type(
     context: *mut ibv_context,
     number: u8,
@@ -267,17 +266,18 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_type(
 ) -> c_int {
     entry(-1, || {
         // SAFETY: the program passes an open context.
-        if gid(unsafe { Context::of(context) }, number.into(), index).is_none() {
+        let context = unsafe { Context::of(context) };
+        if gid(context, number.into(), index).is_none() {
             errno::set(libc::EINVAL);
             return -1;
         }
         // SAFETY: the program passes memory for a number.
-        unsafe { out.write(IBV_GID_TYPE_IB) };
+        unsafe { out.write(context.persona().gid_type_sysfs()) };
         0
     })
 }
 
-/// `ibv_query_pkey`: the table has one entry, 0xFFFF, which has no meaning on iWARP.
+/// `ibv_query_pkey`: the table has one entry, 0xFFFF (the default partition), which has no meaning.
 pub(crate) unsafe extern "C-unwind" fn query_pkey(
     _context: *mut ibv_context,
     number: u8,
@@ -306,5 +306,154 @@ pub(crate) unsafe extern "C-unwind" fn get_pkey_index(
     } else {
         errno::set(libc::EINVAL);
         -1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uwarp_verbs::Gid;
+
+    use super::*;
+    use crate::abi::{
+        IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_MTU_1024, IBV_MTU_4096,
+        IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP,
+    };
+    use crate::environment::Environment;
+    use crate::rnic::Rnic;
+
+    /// A context that is closed on drop.
+    struct Opened(*mut ibv_context);
+
+    impl Opened {
+        fn new(persona: &'static str) -> Self {
+            let var = |name: &str| match name {
+                "UWARP_PERSONA" => Some(persona.into()),
+                "UWARP_DEVICE" => Some("tcp:127.0.0.1".into()),
+                _ => None,
+            };
+            let rnic = Rnic::open(Environment::from(var).unwrap(), None, None).unwrap();
+            let context = Context::open(&rnic, 0);
+            assert!(!context.is_null());
+            Opened(context)
+        }
+
+        fn entries(&self) -> Vec<ibv_gid_entry> {
+            // SAFETY: all bytes may be zero, and the context is open.
+            unsafe {
+                let mut table: [ibv_gid_entry; 70] = mem::zeroed();
+                let size = size_of::<ibv_gid_entry>();
+                let count = query_gid_table(self.0, table.as_mut_ptr(), 70, 0, size);
+                table[..usize::try_from(count).unwrap()].to_vec()
+            }
+        }
+
+        fn gid_type_sysfs(&self, index: u32) -> (c_int, ibv_gid_type) {
+            let mut found = 77;
+            // SAFETY: the context is open.
+            let result = unsafe { query_gid_type(self.0, 1, index, &raw mut found) };
+            (result, found)
+        }
+
+        fn port(&self) -> ibv_port_attr {
+            // SAFETY: all bytes may be zero, and the context is open.
+            unsafe {
+                let mut attr = mem::zeroed();
+                let size = size_of::<ibv_port_attr>();
+                assert_eq!(query_port_of(self.0, 1, &raw mut attr, size), 0);
+                attr
+            }
+        }
+
+        fn max_pkeys(&self) -> u16 {
+            // SAFETY: all bytes may be zero, and the context is open.
+            unsafe {
+                let mut attr = mem::zeroed();
+                assert_eq!(query_device(self.0, &raw mut attr), 0);
+                attr.max_pkeys
+            }
+        }
+    }
+
+    impl Drop for Opened {
+        fn drop(&mut self) {
+            // SAFETY: nothing uses the context any more.
+            unsafe { Context::close(self.0) };
+        }
+    }
+
+    fn loopback() -> Gid {
+        Gid(std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets())
+    }
+
+    #[test]
+    fn a_roce_device_has_the_attributes_of_one() {
+        let roce = Opened::new("roce");
+        // SAFETY: the device exists until the process ends.
+        let device = unsafe { &*(*roce.0).device };
+        assert_eq!(device.node_type, IBV_NODE_CA);
+        assert_eq!(device.transport_type, IBV_TRANSPORT_IB);
+        let port = roce.port();
+        assert_eq!(u32::from(port.link_layer), IBV_LINK_LAYER_ETHERNET);
+        assert_eq!((port.lid, port.pkey_tbl_len, port.gid_tbl_len), (0, 1, 1));
+        assert!(port.active_mtu >= IBV_MTU_1024);
+        assert_eq!(port.max_mtu, IBV_MTU_4096);
+        assert_eq!(roce.max_pkeys(), 1);
+    }
+
+    #[test]
+    fn a_roce_device_at_one_address_has_this_gid_alone_of_type_roce_v2() {
+        let roce = Opened::new("roce");
+        let entries = roce.entries();
+        let [entry] = entries[..] else {
+            panic!("{} entries", entries.len())
+        };
+        // SAFETY: all bytes of a GID are initialised.
+        assert_eq!(Gid(unsafe { entry.gid.raw }), loopback());
+        assert_eq!((entry.gid_index, entry.port_num), (0, 1));
+        assert_eq!(entry.gid_type, IBV_GID_TYPE_ROCE_V2);
+        assert_ne!(entry.ndev_ifindex, 0);
+        assert_eq!(roce.gid_type_sysfs(0), (0, 1));
+        assert_eq!(roce.gid_type_sysfs(1), (-1, 77));
+    }
+
+    #[test]
+    fn an_iwarp_device_has_a_mac_entry_and_gids_without_a_type() {
+        let iwarp = Opened::new("iwarp");
+        // SAFETY: the device exists until the process ends.
+        let device = unsafe { &*(*iwarp.0).device };
+        assert_eq!(device.node_type, IBV_NODE_RNIC);
+        assert_eq!(device.transport_type, IBV_TRANSPORT_IWARP);
+        let entries = iwarp.entries();
+        assert_eq!(iwarp.port().gid_tbl_len as usize, entries.len());
+        assert!(entries.len() >= 2);
+        for (index, entry) in entries.iter().enumerate() {
+            assert_eq!(entry.gid_type, IBV_GID_TYPE_IB);
+            assert_eq!(iwarp.gid_type_sysfs(index as u32), (0, 0));
+        }
+        // SAFETY: all bytes of a GID are initialised.
+        let gids = entries.iter().map(|entry| Gid(unsafe { entry.gid.raw }));
+        assert_eq!(gids.clone().position(|gid| gid.0[6..] == [0; 10]), Some(0));
+        assert!(gids.clone().any(|gid| gid == loopback()));
+        assert_eq!(iwarp.max_pkeys(), 0);
+    }
+
+    #[test]
+    fn the_pkey_table_has_the_default_partition_alone() {
+        for persona in ["iwarp", "roce"] {
+            let opened = Opened::new(persona);
+            let mut found = 7;
+            // SAFETY: the context is open.
+            unsafe {
+                for (port, index) in [(1, 1), (1, -1), (2, 0), (0, 0)] {
+                    assert_eq!(query_pkey(opened.0, port, index, &raw mut found), -1);
+                    assert_eq!((found, errno::get()), (7, libc::EINVAL));
+                }
+                assert_eq!(query_pkey(opened.0, 1, 0, &raw mut found), 0);
+                assert_eq!(found, 0xFFFF);
+                assert_eq!(get_pkey_index(opened.0, 1, 0xFFFF), 0);
+                assert_eq!(get_pkey_index(opened.0, 1, 0x7FFF), -1);
+                assert_eq!(get_pkey_index(opened.0, 2, 0xFFFF), -1);
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The software RNIC of the process: one device, shared by all contexts and opened at first use.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -9,12 +9,14 @@ use parking_lot::Mutex;
 use uwarp_verbs::Device;
 use uwarp_verbs::capture::{Capture, CaptureOptions};
 use uwarp_verbs::environment::unknown_variables;
+use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::llp::kernel::KernelSettings;
 use uwarp_verbs::messages;
 
 use crate::device::Devices;
 use crate::environment::Environment;
 use crate::gids::{self, GidEntry};
+use crate::persona::Persona;
 
 /// The device of a process, and what programs see of it.
 #[derive(Clone)]
@@ -104,20 +106,29 @@ impl Rnic {
     ) -> Result<Self, String> {
         let Environment {
             device: spec,
+            persona,
             names,
             settings,
             ..
         } = environment;
+        let only = fixed_address(&spec);
         let network = spec
             .open(capture, KernelSettings::default())
             .map_err(|error| format!("{spec} cannot be opened: {error}"))?;
         let device =
             Device::open(Arc::clone(&network), settings).map_err(|error| error.to_string())?;
-        let mac = device.gid(0).map_err(|error| error.to_string())?;
+        let devices = inherited.unwrap_or_else(|| Devices::new(&names, persona));
+        let gids = match devices.persona() {
+            Persona::Iwarp => {
+                let mac = device.gid(0).map_err(|error| error.to_string())?;
+                gids::iwarp(mac, &network.info())
+            }
+            Persona::Roce => gids::roce(&network.info(), only),
+        };
         Ok(Rnic {
             device,
-            devices: inherited.unwrap_or_else(|| Devices::new(&names)),
-            gids: gids::iwarp(mac, &network.info()),
+            devices,
+            gids,
         })
     }
 
@@ -136,6 +147,13 @@ fn node_guid(first: [u8; 8], index: usize) -> [u8; 8] {
         .wrapping_sub(index as u16)
         .to_be_bytes();
     [a, b, c, d, e, f, g, h]
+}
+
+/// Returns the address of `tcp:ADDR`, if it is one that peers can connect to.
+fn fixed_address(spec: &DeviceSpec) -> Option<IpAddr> {
+    let addresses = spec.addresses();
+    let mut addresses = addresses.into_iter().filter(|addr| !addr.is_unspecified());
+    addresses.next().filter(|_| !spec.is_user_space())
 }
 
 /// Path of the capture file. A child's file has the process ID as a suffix.
@@ -175,6 +193,20 @@ mod tests {
         assert_eq!(node_guid(first, 0), first);
         assert_eq!(node_guid(first, 1), [2, 0, 0, 0xff, 0xfd, 0, 0, 7]);
         assert_eq!(node_guid(first, 255), [2, 0, 0, 0xfe, 0xff, 0, 0, 7]);
+    }
+
+    #[test]
+    fn the_address_of_the_kernels_tcp_is_fixed_and_those_of_a_stack_in_user_space_are_not() {
+        for (spec, due) in [
+            ("tcp", None),
+            ("tcp:127.0.0.1", Some("127.0.0.1")),
+            ("tcp:2001:db8::1", Some("2001:db8::1")),
+            ("tcp:0.0.0.0", None),
+            ("unix:@a,@b,ip=192.0.2.1/24", None),
+        ] {
+            let found = fixed_address(&spec.parse().unwrap());
+            assert_eq!(found, due.map(|addr| addr.parse().unwrap()), "{spec}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub const VARIABLES: &[&str] = &[
     "UWARP_NAME",
     "UWARP_PCAP",
     "UWARP_PEER",
+    "UWARP_PERSONA",
     "UWARP_PORT_OFFSET",
     "UWARP_QUIET",
     "UWARP_SEND_IN_PLACE",

@@ -32,7 +32,7 @@ const CANNOT_RUN: u8 = 126;
 #[derive(Args, Debug)]
 #[command(
     after_help = "A flag that is not given leaves its environment variable unchanged: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
-    UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_SEND_IN_PLACE, UWARP_MPA, UWARP_PEER, UWARP_NAME, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY, \
+    UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_SEND_IN_PLACE, UWARP_MPA, UWARP_PEER, UWARP_PERSONA, UWARP_NAME, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY, \
     UWARP_PORT_OFFSET, UWARP_WRITE_EVENTS, UWARP_QUIET.\n\
     The exit status is the program's; 127 if the program is not found, 126 if it cannot be run, or not on uwarp."
 )]
@@ -65,6 +65,9 @@ pub(crate) struct Options {
     /// Profile of the peer [default: rfc]
     #[arg(long)]
     peer: Option<Peer>,
+    /// Kind of device that the program sees. Not 'roce' with '--peer siw' [default: iwarp]
+    #[arg(long)]
+    persona: Option<Persona>,
     /// Name of the device, 1 to 63 letters, digits, _ or -. Given several times: names of several
     /// devices, which are all the same RNIC [default: uwarp0]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = device_name)]
@@ -124,6 +127,14 @@ enum Peer {
     Siw,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Persona {
+    /// An iWARP RNIC
+    Iwarp,
+    /// A RoCE v2 adapter; so far only librdmacm connects it
+    Roce,
+}
+
 /// Checks that the device is valid. The library parses the text again.
 fn device(text: &str) -> Result<String, String> {
     let parsed = text.parse::<DeviceSpec>();
@@ -169,6 +180,7 @@ impl Options {
             ("UWARP_SEND_IN_PLACE", set(self.send_in_place)),
             ("UWARP_MPA", value_name(self.mpa)),
             ("UWARP_PEER", value_name(self.peer)),
+            ("UWARP_PERSONA", value_name(self.persona)),
             ("UWARP_NAME", names.map(|names| names.to_string().into())),
             ("UWARP_STRICT", set(self.strict)),
             ("UWARP_HOLD", number(self.hold)),
@@ -320,6 +332,8 @@ mod tests {
             "1",
             "--peer",
             "siw",
+            "--persona",
+            "iwarp",
             "--name",
             "mlx5_0",
             "--name",
@@ -342,6 +356,7 @@ mod tests {
             ("UWARP_SEND_IN_PLACE", "1"),
             ("UWARP_MPA", "1"),
             ("UWARP_PEER", "siw"),
+            ("UWARP_PERSONA", "iwarp"),
             ("UWARP_NAME", "mlx5_0,mlx5_1"),
             ("UWARP_STRICT", "1"),
             ("UWARP_CONNECT_RETRY", "0"),

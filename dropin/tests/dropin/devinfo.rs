@@ -121,3 +121,76 @@ pub(crate) fn a_name_that_cannot_be_one_is_refused(prefix: &Prefix) -> Result<()
         false => Err(said),
     }
 }
+
+/// Returns the value that `ibv_devinfo` prints after a name.
+fn value<'a>(said: &'a str, name: &str) -> Option<&'a str> {
+    let mut values = said.lines().filter_map(|line| {
+        let (found, value) = line.trim().split_once(':')?;
+        (found == name).then_some(value.trim())
+    });
+    values.next()
+}
+
+pub(crate) fn the_persona_roce_shows_a_roce_device(prefix: &Prefix) -> Result<(), String> {
+    let flags = &["--persona", "roce", "--device", "tcp:127.0.0.1"];
+    let place = Place { prefix, flags };
+    let said = place.start(&["ibv_devinfo", "-v"])?.end()?;
+    for (name, due) in [
+        ("hca_id", "uwarp0"),
+        ("transport", "InfiniBand (0)"),
+        ("state", "PORT_ACTIVE (4)"),
+        ("max_mtu", "4096 (5)"),
+        ("port_lid", "0"),
+        ("link_layer", "Ethernet"),
+        ("gid_tbl_len", "1"),
+        ("pkey_tbl_len", "1"),
+        ("max_pkeys", "1"),
+        ("GID[  0]", "::ffff:127.0.0.1, RoCE v2"),
+    ] {
+        if value(&said, name) != Some(due) {
+            return Err(format!("{name} is not {due}:\n{said}"));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn roce_and_a_siw_peer_exclude_each_other(prefix: &Prefix) -> Result<(), String> {
+    let run = |flags: &[&str]| {
+        let place = Place { prefix, flags };
+        place.start(&["sh", "-c", "ibv_devinfo || true"])?.end()
+    };
+    let both = run(&["--persona", "roce", "--peer", "siw"])?;
+    let words = "uwarp: UWARP_PERSONA is 'roce' and UWARP_PEER is 'siw'; ";
+    let siw = run(&["--peer", "siw"])?;
+    let transport = value(&siw, "transport");
+    match both.contains(words) && !both.contains("hca_id") && transport == Some("iWARP (1)") {
+        true => Ok(()),
+        false => Err(format!("{both}\n{siw}")),
+    }
+}
+
+pub(crate) fn the_gids_of_roce_are_ordered_by_their_reach(prefix: &Prefix) -> Result<(), String> {
+    const SCRIPT: &str = r#"
+"$uwarp" run --persona roce -- "$program"
+echo linked
+ip link add uw0 type veth peer name uw1
+ip link set uw0 addrgenmode none
+ip link set uw1 addrgenmode none
+ip link set uw1 up
+ip link set uw0 up
+until ip link show uw0 | grep -q 'state UP'; do sleep 0.01; done
+ip addr add 2001:db8::1/64 dev uw0 nodad
+ip addr add 192.0.2.1/24 dev uw0
+ip addr add 192.0.2.9/32 dev lo
+"$uwarp" run --persona roce -- "$program"
+"#;
+    let said = apart(prefix, SCRIPT)?;
+    let (alone, linked) = said.split_once("linked\n").ok_or(said.as_str())?;
+    let due = "0 ::ffff:192.0.2.1 2 1 uw0\n\
+               1 ::ffff:192.0.2.9 2 1 lo\n\
+               2 2001:db8::1 2 1 uw0\n";
+    match alone.starts_with("0 ::ffff:127.0.0.1 2 1 lo\n") && linked == due {
+        true => Ok(()),
+        false => Err(said),
+    }
+}

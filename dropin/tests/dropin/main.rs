@@ -125,6 +125,16 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         devinfo::both_tools_show_the_same_device,
     ),
     (
+        "devinfo::the_persona_roce_shows_a_roce_device",
+        &["ibverbs-utils"],
+        devinfo::the_persona_roce_shows_a_roce_device,
+    ),
+    (
+        "devinfo::roce_and_a_siw_peer_exclude_each_other",
+        &["ibverbs-utils"],
+        devinfo::roce_and_a_siw_peer_exclude_each_other,
+    ),
+    (
         "devinfo::each_name_is_a_device_of_the_same_rnic",
         &["libibverbs-dev", "librdmacm-dev"],
         devinfo::each_name_is_a_device_of_the_same_rnic,
@@ -207,11 +217,18 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
 ];
 
 /// As `CHECKS`, for tests that need new network namespaces.
-const APART: &[(&str, &[&str], Check)] = &[(
-    "devinfo::the_gid_table_stays_as_it_was_when_the_device_was_opened",
-    &["libibverbs-dev", "iproute2", "util-linux"],
-    devinfo::the_gid_table_stays_as_it_was_when_the_device_was_opened,
-)];
+const APART: &[(&str, &[&str], Check)] = &[
+    (
+        "devinfo::the_gid_table_stays_as_it_was_when_the_device_was_opened",
+        &["libibverbs-dev", "iproute2", "util-linux"],
+        devinfo::the_gid_table_stays_as_it_was_when_the_device_was_opened,
+    ),
+    (
+        "devinfo::the_gids_of_roce_are_ordered_by_their_reach",
+        &["libibverbs-dev", "iproute2", "util-linux"],
+        devinfo::the_gids_of_roce_are_ordered_by_their_reach,
+    ),
+];
 
 /// Version of rdma-core whose names and layouts are committed.
 const RDMA_CORE: &str = "44.0";
