@@ -194,6 +194,18 @@ pub trait BoundPort: Send {
     /// The errors of [`Network::connect`].
     fn connect(self: Box<Self>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError>;
 
+    /// Connects this address to itself: what is sent is received on the same connection. Returns a
+    /// standing connection.
+    ///
+    /// # Errors
+    /// [`LlpError::Misuse`] if the network cannot do this, and the errors of [`Network::connect`].
+    fn connect_to_itself(self: Box<Self>) -> Result<Box<dyn Llp>, LlpError> {
+        Err(LlpError::Misuse {
+            op: "connect an address to itself",
+            why: "only the kernel's TCP can do this",
+        })
+    }
+
     /// Does the same as [`Network::listen`], at this address.
     ///
     /// # Errors

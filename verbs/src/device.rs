@@ -195,6 +195,14 @@ impl DeviceInner {
         self.qps.take(self.settings.limits.max_qp)
     }
 
+    /// Reserves a place for a new QP, with this number; `None` if the number is in use.
+    pub(crate) fn take_qp_number(
+        &self,
+        number: u32,
+    ) -> Result<Option<(Place, Number)>, DeviceError> {
+        self.qps.take_this(self.settings.limits.max_qp, number)
+    }
+
     /// Raises an event in the queues of all handles.
     pub(crate) fn raise_for_all(&self, event: AsyncEvent) {
         let mut others = self.other_events.lock();

@@ -208,6 +208,12 @@ pub enum EndReason {
         /// peer needs to have outstanding (RFC 6581 section 9.1).
         ord_needed: Option<u16>,
     },
+    /// The peer of a QP that is connected by its number ([`Qp::pair`](crate::Qp::pair)) has gone,
+    /// or could not be reached while a send waited for it.
+    PeerGone {
+        /// How the connection ended, or why the last attempt to connect failed.
+        last: Option<Box<EndReason>>,
+    },
 }
 
 impl std::error::Error for EndReason {}
@@ -239,7 +245,8 @@ impl EndReason {
             | EndReason::Stalled { .. }
             | EndReason::StartupFailed { .. }
             | EndReason::ConnectFailed { .. }
-            | EndReason::Rejected { .. } => false,
+            | EndReason::Rejected { .. }
+            | EndReason::PeerGone { .. } => false,
         }
     }
 }
@@ -274,7 +281,11 @@ impl fmt::Display for EndReason {
             EndReason::Rejected { private_data, .. } if !private_data.is_empty() => {
                 write!(f, ": \"{}\"", private_data.escape_ascii())?;
             }
-            EndReason::LocalDisconnect
+            EndReason::PeerGone { last: Some(last) } => {
+                write!(f, ": {}", last.cause().sentence())?;
+            }
+            EndReason::PeerGone { last: None }
+            | EndReason::LocalDisconnect
             | EndReason::PeerDisconnect
             | EndReason::Aborted
             | EndReason::LocalError { .. }

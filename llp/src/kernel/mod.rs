@@ -155,6 +155,29 @@ impl KernelNetwork {
         })
     }
 
+    /// Connects a socket to its own address. TCP does this by a simultaneous open (RFC 9293 section
+    /// 3.5), which the kernel completes before the call returns.
+    fn connect_to_itself(
+        &self,
+        socket: Socket,
+        local: SocketAddr,
+    ) -> Result<Box<dyn Llp>, LlpError> {
+        let failed = |error| LlpError::from_io("connect a socket to itself", local, error);
+        let control = self.control(&socket);
+        match socket.connect(&local.into()) {
+            Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
+                return Err(failed(error));
+            }
+            _ => {}
+        }
+        socket.peer_addr().map_err(failed)?;
+        let connection = KernelConnection::standing(socket, local, local, control);
+        Ok(match &self.interface {
+            None => Box::new(connection),
+            Some(interface) => Box::new(Captured::accepted(connection, interface.clone())),
+        })
+    }
+
     fn listen_with(
         &self,
         socket: Socket,

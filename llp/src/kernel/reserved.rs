@@ -49,6 +49,10 @@ impl BoundPort for KernelPort {
         self.network.connect_with(self.socket, to)
     }
 
+    fn connect_to_itself(self: Box<Self>) -> Result<Box<dyn Llp>, LlpError> {
+        self.network.connect_to_itself(self.socket, self.local)
+    }
+
     fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
         // Accepted sockets inherit the option, so that the port can be bound again during their
         // TIME-WAIT.

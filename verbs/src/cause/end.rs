@@ -56,6 +56,8 @@ pub(crate) enum EndKind {
     },
     /// The program decided on a connection request too late.
     DecisionTooLate,
+    /// The peer of a QP that is connected by its number has gone, or never answered.
+    PeerGone,
 }
 
 impl EndKind {
@@ -128,6 +130,9 @@ impl EndKind {
                 .hint(DEEPER),
             Self::DecisionTooLate => Account::new("too late", Who::Program, Layer::Verbs)
                 .hint("accept or reject sooner; the limit is a setting (timeouts.decision)"),
+            Self::PeerGone => Account::new("peer is gone", Who::PeerProgram, Layer::Verbs).hint(
+                "check that the peer's program runs, that its queue pair has this number and is connected to the number of this one, and that no firewall drops TCP to the port (the number of the queue pair divided by 256)",
+            ),
         }
     }
 }
@@ -209,6 +214,7 @@ impl fmt::Display for EndKind {
                     "completion queue {cq_num} was full ({depth} completions), and the completion of work request {wr_id} is lost"
                 );
             }
+            Self::PeerGone => "the peer's queue pair does not answer",
             Self::DecisionTooLate => {
                 "the decision on a connection request came too late for the peer"
             }
@@ -307,6 +313,7 @@ impl From<&EndReason> for Cause {
                 ord_needed,
                 ..
             } => Cause::end(rejected(private_data, *ord_needed)),
+            EndReason::PeerGone { .. } => Cause::end(EndKind::PeerGone),
         }
     }
 }

@@ -233,12 +233,38 @@ pub(super) enum Starter {
     /// A call that returns the outcome. With `more_addresses`, posted work is kept for the next
     /// address if TCP does not connect to this one.
     Call { more_addresses: bool },
+    /// A QP that is connected by its number. It calls again by itself.
+    Number,
 }
 
 /// Starts to connect. [`connect_outcome`] reports the outcome, even if `open` fails. An error here
 /// means that nothing was started. Without a `target` there is no second attempt with revision 1.
 pub(super) fn start(
     qp: &Arc<QpInner>,
+    to: SocketAddr,
+    options: &ConnectOptions,
+    target: Option<(Option<SocketAddr>, SocketAddr)>,
+    starter: Starter,
+    open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
+) -> Result<(), ConnectError> {
+    start_locked(qp, &mut qp.lock(), to, options, target, starter, open)
+}
+
+/// Calls the peer of a QP that is connected by its number.
+pub(crate) fn connect_pair(
+    qp: &Arc<QpInner>,
+    locked: &mut Locked,
+    to: SocketAddr,
+    options: &ConnectOptions,
+) -> Result<(), ConnectError> {
+    start_locked(qp, locked, to, options, None, Starter::Number, || {
+        qp.device.network.connect(options.local, to)
+    })
+}
+
+fn start_locked(
+    qp: &Arc<QpInner>,
+    locked: &mut Locked,
     to: SocketAddr,
     options: &ConnectOptions,
     target: Option<(Option<SocketAddr>, SocketAddr)>,
@@ -274,7 +300,6 @@ pub(super) fn start(
         },
         private_data: options.private_data.clone(),
     };
-    let mut locked = qp.lock();
     locked.driven.conn.set_now(qp.device.now());
     let state = locked.driven.conn.state;
     let again = target.is_some();
@@ -284,11 +309,12 @@ pub(super) fn start(
     match starter {
         Starter::Id(observer) => locked.set_observer(observer),
         Starter::Call { more_addresses } => locked.driven.conn.more_addresses = more_addresses,
+        Starter::Number => {}
     }
-    let attached = open().and_then(|llp| qp.attach(&mut locked, llp, held, target));
+    let attached = open().and_then(|llp| qp.attach(locked, llp, held, target));
     if let Err(error) = attached {
         locked.driven.conn.not_connected(error);
-        qp.publish(&mut locked);
+        qp.publish(locked);
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::limits::{Charge, LimitReached, PeerAccount, ReadPlaces, What};
 use crate::peer::{self, PrivateDataLimit};
 use crate::progress::linger::linger;
 use crate::qp::Qp;
-use crate::qp::inner::{PeerCharges, QpInner};
+use crate::qp::inner::{Locked, PeerCharges, QpInner};
 use crate::qp::state::QpState;
 use crate::setters::setters;
 use crate::wait::after;
@@ -166,6 +166,11 @@ impl ConnectRequest {
         }
     }
 
+    /// Returns true if the time for a decision is over by `now`.
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        self.deadline <= now
+    }
+
     /// Address of the peer (`rdma_get_peer_addr`).
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
@@ -225,16 +230,26 @@ impl ConnectRequest {
     /// Accepts, and reports the connection to `observer`. The establishment is reported before the
     /// Reply goes to TCP, so that no consequence of the Reply is reported first.
     pub(super) fn accept_observed(
-        mut self,
+        self,
         qp: &Qp,
         options: &AcceptOptions,
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<(), AcceptError> {
-        self.device.fork_guard.check()?;
         let inner = qp.inner();
-        let mut locked = inner.lock();
+        self.accept_locked(inner, &mut inner.lock(), options, observer)
+    }
+
+    /// Does [`accept_observed`](Self::accept_observed) under the lock of the QP.
+    pub(crate) fn accept_locked(
+        mut self,
+        inner: &Arc<QpInner>,
+        locked: &mut Locked,
+        options: &AcceptOptions,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<(), AcceptError> {
+        self.device.fork_guard.check()?;
         let conn = &mut locked.driven.conn;
-        if conn.state != QpState::Idle {
+        if conn.state != QpState::Idle && !conn.awaits_pair() {
             return Err(AcceptError::QpInUse { state: conn.state });
         }
         if self.deadline <= self.device.now() {
@@ -272,11 +287,11 @@ impl ConnectRequest {
         };
         self.place = None;
         locked.set_observer(observer);
-        if let Err(error) = inner.attach(&mut locked, llp, held, None) {
+        if let Err(error) = inner.attach(locked, llp, held, None) {
             // The caller gets the error, and no event.
             locked.set_observer(None);
             locked.driven.conn.lost(error);
-            inner.publish(&mut locked);
+            inner.publish(locked);
             return Err(error.into());
         }
         Ok(())

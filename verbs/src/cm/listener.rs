@@ -25,7 +25,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 const ACCEPTS: u32 = 64;
 
 /// A listening port that the background thread serves until `Listening` is dropped.
-pub(super) struct Listening {
+pub(crate) struct Listening {
     inner: Arc<ListenerInner>,
 }
 
@@ -86,7 +86,7 @@ impl Listening {
     /// Starts to listen. At most `backlog` Requests are undecided at once. The device's limit
     /// bounds the connections in startup or undecided, so silent peers occupy no place of a small
     /// backlog. Further Requests wait here, and further connections wait in TCP's own queue.
-    pub(super) fn open(
+    pub(crate) fn open(
         device: &Arc<DeviceInner>,
         port: Box<dyn BoundPort>,
         backlog: u32,

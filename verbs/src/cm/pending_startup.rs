@@ -22,7 +22,7 @@ use crate::settings::Settings;
 use crate::wait::after;
 
 /// Receiver of MPA Requests. Called without any lock of the CM.
-pub(super) trait RequestSink: Send + Sync {
+pub(crate) trait RequestSink: Send + Sync {
     /// Takes a complete Request. Dropping it rejects it.
     fn request(&self, request: ConnectRequest);
 

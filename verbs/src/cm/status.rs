@@ -89,6 +89,7 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
         | EndReason::PeerLacksRfc7306 { .. }
         | EndReason::ClosedMidway { .. }
         | EndReason::CloseTimedOut { .. }
+        | EndReason::PeerGone { .. }
         | EndReason::Stalled { .. } => known(CmEventKind::ConnectError, Errno::PROTO),
     }
 }
@@ -99,6 +100,7 @@ pub(super) fn of_end(reason: &EndReason) -> i32 {
     match reason {
         EndReason::LlpLost { error } | EndReason::ConnectFailed { error } => of_llp(error),
         EndReason::ConnectTimedOut
+        | EndReason::PeerGone { .. }
         | EndReason::CloseTimedOut { .. }
         | EndReason::Stalled { .. } => -Errno::TIMEDOUT.raw_os_error(),
         // A FIN within a message or an FPDU means that a process or host has ended. It is not a

@@ -9,6 +9,7 @@ use uwarp_mpa::{Deframer, FpduSegments, Framer, Initiator, InitiatorConfig, Nego
 use uwarp_rdmap::{Opcode, OutMessage, Stream};
 
 use super::closing::Close;
+use super::pair::Pair;
 use super::receive_queue::ReceiveQueue;
 use super::recorder::{FlightRecord, Recorder};
 use super::transmit::TxBatch;
@@ -189,6 +190,8 @@ pub(crate) struct Connection {
     pub(crate) fin: FinState,
     /// The close that is under way, with its time limit.
     pub(super) close: Option<Close>,
+    /// State of a QP that is connected by its number. `None`: it is connected by an address.
+    pub(super) pair: Option<Box<Pair>>,
     /// Bytes that the LLP has taken and the peer has not acknowledged, as last reported by the
     /// driver.
     pub(crate) unacknowledged: u64,
@@ -271,6 +274,7 @@ impl Connection {
             fast_sends: 0,
             fin: FinState::default(),
             close: None,
+            pair: None,
             unacknowledged: 0,
             orphaned: false,
             negotiated: None,
@@ -373,7 +377,8 @@ impl Connection {
     /// has passed remains, the driver calls `deadline_passed`.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let waits = earlier(self.hold, self.starving);
-        earlier(earlier(self.deadline, self.wake_up_due()), waits)
+        let own = earlier(earlier(self.deadline, self.wake_up_due()), waits);
+        earlier(own, self.pair_deadline())
     }
 
     /// Returns the time at which the connection counts as stalled if an unfinished transfer makes

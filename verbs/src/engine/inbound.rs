@@ -140,6 +140,9 @@ impl Connection {
         };
         if stream.gate.fpdu_validated() {
             self.hold = None;
+            if let Some(pair) = &mut self.pair {
+                pair.opened();
+            }
         }
         let mut scratch = [0; HEAD_LEN];
         let head = ulpdu.head(&mut scratch);

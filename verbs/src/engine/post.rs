@@ -69,6 +69,8 @@ impl Connection {
         if self.state.flushes() {
             wqe.progress = Progress::Refused;
             self.retire();
+        } else if self.state == QpState::Connecting {
+            self.posted_without_stream();
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::cause::{Cause, EndKind, LocalProblem};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mutants::mutate;
 use crate::peer::first_fpdu_delay;
-use crate::qp::state::{QpEvent, QpState};
+use crate::qp::state::QpEvent;
 use crate::wait::after;
 
 /// STag of the frames that serve as RTR indication.
@@ -41,12 +41,7 @@ impl Connection {
         if self.failed_attempt.take().is_some() {
             // The next address of the same connect call.
             self.fin = FinState::default();
-        } else if self.state == QpState::Idle {
-            self.begin();
-            self.event(QpEvent::Attach);
-            self.end = None;
-            self.cause = None;
-        } else {
+        } else if !self.begin_startup() {
             return Ok(false);
         }
         self.retry = again.then_some(config);
@@ -135,13 +130,9 @@ impl Connection {
         negotiated: Negotiated,
         emss: usize,
     ) -> bool {
-        if self.state != QpState::Idle {
+        if !self.begin_startup() {
             return false;
         }
-        self.begin();
-        self.event(QpEvent::Attach);
-        self.end = None;
-        self.cause = None;
         self.recorder.startup_received(self.now, request);
         self.tx.stage(|staged| staged.extend_from_slice(reply));
         self.tx.end_of_startup();
@@ -170,12 +161,9 @@ impl Connection {
     /// Starts a connection whose MPA startup was done by the program. Returns false if the QP is
     /// already in use.
     pub(crate) fn start_open(&mut self, negotiated: Negotiated, emss: usize) -> bool {
-        if self.state != QpState::Idle {
+        if !self.begin_startup() {
             return false;
         }
-        self.begin();
-        self.event(QpEvent::Attach);
-        self.end = None;
         let initiator = negotiated.role == Role::Initiator;
         let limit = self.ctx.settings.timeouts.first_fpdu;
         self.deadline = limit.map(|limit| after(self.now, limit));
@@ -184,6 +172,7 @@ impl Connection {
         if initiator {
             self.arm_wake_up();
             self.established = true;
+            self.pair_opened();
             self.events.push(AsyncEvent::Established {
                 qp_num: self.ctx.qp_num,
             });
@@ -206,6 +195,10 @@ impl Connection {
                 rx.discard(consumed);
                 match outcome {
                     None => {}
+                    Some(Outcome::Accepted(reply)) if self.is_no_rendezvous(&reply) => {
+                        // The port belongs to another program now.
+                        self.pair_lost(&EndReason::PeerGone { last: None });
+                    }
                     Some(Outcome::Accepted(negotiated)) => {
                         let rtr = mutate!(negotiated.rtr, RtrNotSent => None);
                         self.open(negotiated, self.emss);
@@ -214,6 +207,7 @@ impl Connection {
                         self.arm_wake_up();
                         self.event(QpEvent::Established);
                         self.established = true;
+                        self.pair_opened();
                         self.events.push(AsyncEvent::Established {
                             qp_num: self.ctx.qp_num,
                         });
@@ -222,13 +216,16 @@ impl Connection {
                         }
                     }
                     Some(Outcome::Rejected(rejection)) => {
-                        self.end(EndReason::Rejected {
+                        let reason = EndReason::Rejected {
                             private_data: rejection.private_data,
                             peer_ird: rejection.peer_ird,
                             peer_ord: rejection.peer_ord,
                             ord_needed: rejection.ord_needed,
-                        });
-                        self.detach(QpEvent::StartupFailed);
+                        };
+                        if !self.pair_lost(&reason) {
+                            self.end(reason);
+                            self.detach(QpEvent::StartupFailed);
+                        }
                     }
                     Some(Outcome::Impossible(negotiated, code)) => {
                         self.open(negotiated, self.emss);
@@ -370,7 +367,11 @@ impl Connection {
             }
         }
         // 5044-8-09: an invalid startup frame closes TCP at once.
-        self.end(EndReason::StartupFailed { error });
+        let reason = EndReason::StartupFailed { error };
+        if self.pair_lost(&reason) {
+            return;
+        }
+        self.end(reason);
         self.detach(QpEvent::LlpLost);
     }
 

@@ -226,8 +226,15 @@ impl Connection {
             Stage::Open(stream) => stream.rdmap.message_under_way(),
         };
         let midway = midway || message.is_some();
+        let reason = match midway {
+            true => EndReason::ClosedMidway { message },
+            false => EndReason::PeerDisconnect,
+        };
+        if self.pair_lost(&reason) {
+            return;
+        }
         if midway && self.state != QpState::Terminate {
-            self.end_in_loss(EndReason::ClosedMidway { message });
+            self.end_in_loss(reason);
             self.detach(QpEvent::LlpLost);
         } else {
             self.half_closed();
@@ -270,7 +277,7 @@ impl Connection {
                     return;
                 }
                 let reason = EndReason::ConnectFailed { error };
-                if self.attempt_failed(&reason) {
+                if self.pair_lost(&reason) || self.attempt_failed(&reason) {
                     return;
                 }
                 self.end(reason);
@@ -283,7 +290,11 @@ impl Connection {
                 return self.startup_closed(true);
             }
             Stage::AwaitReply(_) | Stage::Open(_) => {
-                self.end_in_loss(EndReason::LlpLost { error });
+                let reason = EndReason::LlpLost { error };
+                if self.pair_lost(&reason) {
+                    return;
+                }
+                self.end_in_loss(reason);
             }
         }
         self.detach(QpEvent::LlpLost);
@@ -293,9 +304,10 @@ impl Connection {
     pub(crate) fn abort(&mut self) {
         // The stage is `Detached` also between the attempts for two addresses, while the connection
         // is still being set up.
+        // Also while a QP meets its peer, or the peer has gone (`pair.rs`).
         self.more_addresses = false;
-        let is_between = self.failed_attempt.take().is_some();
-        if !is_between && matches!(self.stage, Stage::Detached) {
+        self.failed_attempt = None;
+        if matches!(self.stage, Stage::Detached) && self.state != QpState::Connecting {
             return;
         }
         self.fin.abort = true;
@@ -324,7 +336,9 @@ impl Connection {
             Stage::Detached => {}
             Stage::TcpConnect(_) => {
                 self.fin.abort = true;
-                if self.attempt_failed(&EndReason::ConnectTimedOut) {
+                if self.pair_lost(&EndReason::ConnectTimedOut)
+                    || self.attempt_failed(&EndReason::ConnectTimedOut)
+                {
                     return;
                 }
                 self.end(EndReason::ConnectTimedOut);
@@ -347,6 +361,9 @@ impl Connection {
             return;
         }
         self.fin.abort = true;
+        if self.pair_lost(&EndReason::Stalled { sending }) {
+            return;
+        }
         self.end_in_loss(EndReason::Stalled { sending });
         self.detach(QpEvent::LlpLost);
     }

@@ -52,6 +52,14 @@ impl Numbers {
         }
     }
 
+    /// Takes this number; `None` if it is in use.
+    pub(crate) fn take_this(self: &Arc<Self>, value: u32) -> Option<Number> {
+        self.state.lock().used.insert(value).then(|| Number {
+            numbers: Arc::clone(self),
+            value,
+        })
+    }
+
     /// Makes `next` the next number, if it is free.
     #[cfg(test)]
     pub(crate) fn set_next(&self, next: u32) {

@@ -30,6 +30,25 @@ impl Objects {
 
     /// Takes a place and a number for a new object.
     pub(crate) fn take(&self, limit: u32) -> Result<(Place, Number), DeviceError> {
+        let place = self.place(limit)?;
+        let number = self.numbers.take().ok_or(DeviceError::Limit {
+            what: self.what,
+            limit,
+        })?;
+        Ok((place, number))
+    }
+
+    /// Takes a place for a new object with this number; `None` if the number is in use.
+    pub(crate) fn take_this(
+        &self,
+        limit: u32,
+        number: u32,
+    ) -> Result<Option<(Place, Number)>, DeviceError> {
+        let place = self.place(limit)?;
+        Ok(self.numbers.take_this(number).map(|number| (place, number)))
+    }
+
+    fn place(&self, limit: u32) -> Result<Place, DeviceError> {
         let reached = || DeviceError::Limit {
             what: self.what,
             limit,
@@ -39,11 +58,9 @@ impl Objects {
                 (live < limit).then_some(live + 1)
             })
             .map_err(|_| reached())?;
-        let place = Place {
+        Ok(Place {
             live: Arc::clone(&self.live),
-        };
-        let number = self.numbers.take().ok_or_else(reached)?;
-        Ok((place, number))
+        })
     }
 
     /// Makes `next` the next number, if it is free.

@@ -260,7 +260,8 @@ impl Driven {
         self.check_for_stall(now);
         self.check_pressed(now);
         self.conn.wake_peer(!self.rx.is_empty());
-        if self.conn.deadline().is_some_and(|deadline| deadline <= now) {
+        if !self.conn.give_up_pair() && self.conn.deadline().is_some_and(|deadline| deadline <= now)
+        {
             self.read_unacknowledged();
             self.conn.deadline_passed();
         }

@@ -14,6 +14,7 @@ use crate::engine::{QpContext, QueueCaps};
 use crate::limits::OfPd;
 use crate::mem::Access;
 use crate::pd::Pd;
+use crate::rendezvous::Rendezvous;
 use crate::settings::OnNoReceive;
 use crate::srq::Srq;
 
@@ -47,6 +48,7 @@ pub struct QpBuilder {
     srq: Option<Srq>,
     on_no_receive: Option<OnNoReceive>,
     late_faults: bool,
+    rendezvous: Option<Rendezvous>,
 }
 
 impl QpBuilder {
@@ -61,6 +63,7 @@ impl QpBuilder {
             srq: None,
             on_no_receive: None,
             late_faults: false,
+            rendezvous: None,
         }
     }
 
@@ -125,6 +128,12 @@ impl QpBuilder {
         self
     }
 
+    /// Gives the QP a number by which it can be connected ([`Qp::pair`]).
+    pub fn rendezvous(mut self, rendezvous: &Rendezvous) -> Self {
+        self.rendezvous = Some(rendezvous.clone());
+        self
+    }
+
     /// Creates the QP (`ibv_create_qp`). `send_cq` and `recv_cq` may be the same CQ.
     ///
     /// # Errors
@@ -159,9 +168,15 @@ impl QpBuilder {
         if self.srq.as_ref().is_some_and(|srq| !srq.is_of(device)) {
             return Err(DeviceError::OtherDevice { what: "SRQ" });
         }
+        if (self.rendezvous.as_ref()).is_some_and(|rendezvous| !rendezvous.is_of(device)) {
+            return Err(DeviceError::OtherDevice { what: "rendezvous" });
+        }
         let receives = self.srq.as_ref().map_or(caps.max_recv_wr, |_| 0);
         let in_pd = [pd.take(OfPd::Qps, 1)?, pd.take(OfPd::Receives, receives)?];
-        let (place, num) = device.take_qp()?;
+        let (place, num) = match &self.rendezvous {
+            Some(rendezvous) => rendezvous.take_number()?,
+            None => device.take_qp()?,
+        };
         let srq = self.srq.as_ref().map(Srq::inner);
         let receive_places = srq.map_or_else(Arc::default, |srq| Arc::clone(srq.freed()));
         let context = QpContext {
@@ -197,12 +212,20 @@ impl QpBuilder {
                 num: Arc::new(num),
             },
         );
+        if let Some(rendezvous) = &self.rendezvous {
+            rendezvous.enter(&inner);
+        }
         Ok(Qp::new(inner, self, send_cq.clone(), recv_cq.clone()))
     }
 
     /// SRQ of the QP, if one was chosen.
     pub(crate) fn chosen_srq(&self) -> Option<&Srq> {
         self.srq.as_ref()
+    }
+
+    /// Rendezvous of the QP, if one was chosen.
+    pub(crate) fn chosen_rendezvous(&self) -> Option<&Rendezvous> {
+        self.rendezvous.as_ref()
     }
 
     /// Protection domain of the QP.

@@ -27,6 +27,7 @@ use crate::progress::epoll_group::{EpollGroup, Member};
 use crate::progress::lock_yield::LockMisses;
 use crate::progress::poll_owner::{PollOwner, Registration};
 use crate::qp::guard::{Notifications, QpGuard, Watcher};
+use crate::rendezvous::{Meeting, Offer};
 use crate::trace;
 use crate::wait::after;
 
@@ -96,6 +97,10 @@ pub(crate) struct Locked {
     pub(super) held: Option<PeerCharges>,
     /// Observer of the connection's events: a CM id.
     observed: Option<Observed>,
+    /// The peer, if the QP is connected by its number.
+    pub(crate) meeting: Option<Box<Meeting>>,
+    /// A call by number that the QP has not taken.
+    pub(crate) offer: Option<Offer>,
 }
 
 /// Addresses of the two ends of a connection.
@@ -142,6 +147,8 @@ impl QpInner {
                 retired: Vec::new(),
                 held: None,
                 observed: None,
+                meeting: None,
+                offer: None,
             }),
             ctx,
             device,
@@ -162,6 +169,11 @@ impl QpInner {
         let waiter: Weak<QpInner> = Arc::downgrade(&qp);
         qp.lock().driven.conn.rq.set_waiter(waiter);
         qp
+    }
+
+    /// Returns a counted reference, unless the last one is being dropped.
+    pub(crate) fn this(&self) -> Option<Arc<QpInner>> {
+        self.this.upgrade()
     }
 
     /// Number of the QP. It is not reused while a reference to it is held.
@@ -326,6 +338,7 @@ impl QpInner {
             && !locked.driven.conn.is_connecting_tcp();
         if outcome.over || given_up {
             self.release(locked);
+            self.arm_meeting(locked);
             return;
         }
         let Locked {
@@ -334,7 +347,7 @@ impl QpInner {
             ..
         } = locked;
         let Some(llp) = &driven.llp else {
-            return;
+            return self.arm_meeting(locked);
         };
         let background = &self.device.background;
         let wanted = driven.interest(outcome);
@@ -453,7 +466,10 @@ impl QpInner {
             self.device.background.keep(token, keep);
         }
         self.settle(&mut locked, outcome, Driver::Background);
+        let offer = locked.offer.take();
         drop(locked);
+        // Dropping a call rejects it.
+        drop(offer);
         for cq in &self.cqs {
             cq.detach(self);
         }
@@ -497,6 +513,7 @@ impl Source for QpInner {
             // The background starts the next attempt to connect, because polls give no turn to a
             // connection without an LLP.
             self.retry_connect(&mut locked, now);
+            self.attend_meeting(&mut locked, now);
             return Verdict::Settled;
         }
         let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();

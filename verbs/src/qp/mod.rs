@@ -27,6 +27,7 @@ use crate::fork_guard::Inherited;
 use crate::mem::WindowBind;
 use crate::mw::MemoryWindow;
 use crate::pd::Pd;
+use crate::rendezvous::Rendezvous;
 use crate::setters::setters;
 use crate::srq::{Srq, SrqUser};
 use builder::QpBuilder;
@@ -203,6 +204,11 @@ impl Qp {
     #[must_use]
     pub fn srq(&self) -> Option<&Srq> {
         self.made.chosen_srq()
+    }
+
+    /// Rendezvous of the QP, if it has a number by which it can be connected.
+    pub(crate) fn rendezvous(&self) -> Option<&Rendezvous> {
+        self.made.chosen_rendezvous()
     }
 
     /// Number chosen by the program ([`QpBuilder::context`], `ibv_qp.qp_context`).

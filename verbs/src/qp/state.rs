@@ -38,7 +38,9 @@ use core::fmt;
 pub enum QpState {
     /// No connection. Receives may be posted.
     Idle,
-    /// An LLP stream is attached, and MPA startup is in progress.
+    /// An LLP stream is attached, and MPA startup is in progress. A QP that is connected by its
+    /// number is also in this state while it meets its peer, and after the peer has gone
+    /// ([`Qp::pair`](crate::Qp::pair)).
     Connecting,
     /// Ready to send: the RDMAP stream is open.
     Rts,
@@ -76,6 +78,9 @@ pub(crate) enum QpEvent {
     Closed,
     /// The consumer resets the QP for another use.
     Reset,
+    /// A QP that is connected by its number has left its stream, or an attempt to open one, and
+    /// keeps its work.
+    StreamLeft,
 }
 
 /// Error for an event that is not possible in the current state.
@@ -115,6 +120,7 @@ impl QpState {
             (_, E::Abort) => Ok(S::Error),
             (S::Idle | S::Error, E::Reset) => Ok(S::Idle),
             (S::Error, E::Disconnect) => Ok(S::Error),
+            (S::Connecting | S::Rts, E::StreamLeft) => Ok(S::Connecting),
             _ => Err(InvalidTransition),
         }
     }
@@ -145,7 +151,7 @@ mod tests {
     use core::fmt::Write;
 
     const STATES: [QpState; 6] = QpState::ALL;
-    const EVENTS: [QpEvent; 11] = [
+    const EVENTS: [QpEvent; 12] = [
         QpEvent::Attach,
         QpEvent::Established,
         QpEvent::StartupFailed,
@@ -157,6 +163,7 @@ mod tests {
         QpEvent::Abort,
         QpEvent::Closed,
         QpEvent::Reset,
+        QpEvent::StreamLeft,
     ];
 
     #[test]

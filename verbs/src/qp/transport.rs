@@ -52,7 +52,7 @@ impl QpInner {
     }
 
     /// Releases the LLP after its connection has ended.
-    pub(super) fn release(&self, locked: &mut Locked) {
+    pub(crate) fn release(&self, locked: &mut Locked) {
         let place = locked.held.take().and_then(|held| held.place);
         self.retire(locked, place);
         locked.driven.peer = None;

@@ -46,6 +46,7 @@ fn kinds() -> Vec<EndKind> {
         EndKind::WouldWait => [EndKind::WouldWait],
         EndKind::CqOverflow { .. } => [EndKind::CqOverflow { cq_num: 3, depth: 16, wr_id: 42 }],
         EndKind::DecisionTooLate => [EndKind::DecisionTooLate],
+        EndKind::PeerGone => [EndKind::PeerGone],
     })
 }
 
@@ -97,6 +98,10 @@ fn reasons() -> Vec<EndReason> {
             EndReason::ConnectFailed { error: LlpError::Refused { addr: addr() } }
         ],
         EndReason::Rejected { .. } => [rejected(b"", None), rejected(b"no room", Some(4))],
+        EndReason::PeerGone { .. } => [
+            EndReason::PeerGone { last: None },
+            EndReason::PeerGone { last: Some(Box::new(EndReason::PeerDisconnect)) },
+        ],
     });
     for error in super::transport::llp() {
         reasons.push(EndReason::ConnectFailed { error });

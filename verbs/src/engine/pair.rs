@@ -1,0 +1,296 @@
+//! A QP that is connected by its number: it meets its peer without a connection manager, and is not
+//! told that the peer has gone until it sends.
+//!
+//! ```text
+//!            pair             startup is done             lost, nothing is outstanding
+//!   Idle ──────────► Meeting ─────────────────► Open ────────────────────────────────► Quiet
+//!                     ▲   │ │                    │                                       │
+//!     an attempt fails└───┘ │ a send waited      │ lost, a send is outstanding           │ a send
+//!                           │ too long           ▼                                       │
+//!                           └─────────────────► Error ◄──────────────────────────────────┘
+//! ```
+//!
+//! The state of the QP is `Connecting` in Meeting and in Quiet. While the QP meets its peer, it may
+//! have an attempt under way in either role. No message is sent before `Open`, so posted work is
+//! kept from one attempt to the next.
+
+use std::time::{Duration, Instant};
+
+use uwarp_mpa::Negotiated;
+
+use super::connection::{Connection, FinState, Stage};
+use super::wake_up::WakeUp;
+use super::work::Blamed;
+use crate::completion::Status;
+use crate::event::EndReason;
+use crate::qp::state::{QpEvent, QpState};
+use crate::rendezvous::hello;
+use crate::wait::{after, earlier};
+
+/// Time before the second call. Each further one waits twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum time between two calls. Also the time that the other side has to call first.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// State of a QP that is connected by its number.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    /// Time of the next call, unless an attempt is under way. `None` if this side does not call.
+    next_call: Option<Instant>,
+    pause: Duration,
+    /// Maximum time that a send waits for the peer. `None`: without limit.
+    patience: Option<Duration>,
+    /// Time at which a send began to wait. `None`: no send waits.
+    waits_since: Option<Instant>,
+    /// The peer has gone, and no send was outstanding.
+    quiet: bool,
+    /// Why the last attempt failed, or how the connection ended.
+    last: Option<EndReason>,
+}
+
+impl Pair {
+    /// Creates the state of a QP whose peer is not connected yet. With `calls_first` it calls at
+    /// once. Otherwise it calls in reverse if the peer has not called for some time.
+    pub(crate) fn new(calls_first: bool, patience: Option<Duration>, now: Instant) -> Self {
+        let first = if calls_first {
+            Duration::ZERO
+        } else {
+            LONGEST_PAUSE
+        };
+        Pair {
+            next_call: Some(after(now, first)),
+            pause: if calls_first {
+                FIRST_PAUSE
+            } else {
+                LONGEST_PAUSE
+            },
+            patience,
+            waits_since: None,
+            quiet: false,
+            last: None,
+        }
+    }
+
+    /// Time at which the send that waits has waited for too long.
+    fn gives_up_at(&self) -> Option<Instant> {
+        Some(after(self.waits_since?, self.patience?))
+    }
+
+    /// Records that the stream is open: sends do not wait for the peer any more.
+    pub(super) fn opened(&mut self) {
+        self.waits_since = None;
+        self.last = None;
+    }
+
+    /// Schedules the next call after an attempt has failed.
+    fn failed(&mut self, reason: EndReason, now: Instant) {
+        self.next_call = Some(after(now, self.pause));
+        self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+        self.last = Some(reason);
+    }
+}
+
+impl Connection {
+    /// Begins to meet the peer. Returns false if the QP is already in use.
+    pub(crate) fn begin_pair(&mut self, pair: Pair) -> bool {
+        if self.state != QpState::Idle {
+            return false;
+        }
+        self.event(QpEvent::Attach);
+        self.end = None;
+        self.cause = None;
+        self.pair = Some(Box::new(pair));
+        true
+    }
+
+    /// Returns true if the QP meets its peer and no attempt is under way.
+    pub(crate) fn awaits_pair(&self) -> bool {
+        self.is_meeting() && matches!(self.stage, Stage::Detached)
+    }
+
+    /// Returns true if the QP meets its peer.
+    pub(crate) fn is_meeting(&self) -> bool {
+        let meets = self.pair.as_ref().is_some_and(|pair| !pair.quiet);
+        meets && matches!(self.state, QpState::Connecting | QpState::Rts) && !self.is_pair_open()
+    }
+
+    /// Returns true once messages may have been sent or received on the stream.
+    fn is_pair_open(&self) -> bool {
+        match &self.stage {
+            Stage::Open(stream) => !stream.first_awaited || stream.gate.may_send(),
+            _ => false,
+        }
+    }
+
+    /// Returns true if an attempt of this side has not sent its MPA Request, so that it can be
+    /// given up without a trace at the peer.
+    pub(crate) fn may_retract(&self) -> bool {
+        matches!(self.stage, Stage::Detached | Stage::TcpConnect(_))
+    }
+
+    /// Gives up the attempt that is under way, because the peer's own is taken instead.
+    pub(crate) fn retract(&mut self) {
+        self.leave_stream();
+        self.fin.abort = true;
+    }
+
+    /// Time at which the driver has to call [`pair_due`](Self::pair_due).
+    #[inline]
+    pub(crate) fn pair_deadline(&self) -> Option<Instant> {
+        let pair = self.pair.as_ref()?;
+        let call = pair.next_call.filter(|_| self.awaits_pair());
+        earlier(call, pair.gives_up_at())
+    }
+
+    /// Ends the QP if a send has waited for too long. Otherwise returns true if this side is to
+    /// call the peer now.
+    pub(crate) fn pair_due(&mut self) -> bool {
+        if self.give_up_pair() || !self.awaits_pair() {
+            return false;
+        }
+        let Some(pair) = &mut self.pair else {
+            return false;
+        };
+        pair.next_call.take_if(|when| *when <= self.now).is_some()
+    }
+
+    /// Ends the QP if a send has waited for too long. Returns true if it did.
+    pub(crate) fn give_up_pair(&mut self) -> bool {
+        let Some(pair) = &mut self.pair else {
+            return false;
+        };
+        if pair.gives_up_at().is_none_or(|when| self.now < when) {
+            return false;
+        }
+        let last = pair.last.take();
+        self.fail_pair(last);
+        true
+    }
+
+    /// Returns true if this side has called its peer by number, and the Reply is not that of a
+    /// rendezvous.
+    pub(super) fn is_no_rendezvous(&self, reply: &Negotiated) -> bool {
+        self.pair.is_some() && !hello::is_acceptance(&reply.private_data)
+    }
+
+    /// Records that the stream is open: sends do not wait for the peer any more.
+    pub(super) fn pair_opened(&mut self) {
+        if let Some(pair) = &mut self.pair {
+            pair.opened();
+        }
+    }
+
+    /// Handles a request that was posted while no stream is open.
+    #[cold]
+    pub(super) fn posted_without_stream(&mut self) {
+        let Some(pair) = &mut self.pair else {
+            return;
+        };
+        if pair.quiet {
+            let last = pair.last.take();
+            self.fail_pair(last);
+        } else {
+            pair.waits_since.get_or_insert(self.now);
+        }
+    }
+
+    /// Handles the end of an attempt or of the stream, if the QP is connected by its number and its
+    /// program has not ended the connection. Returns false in all other cases.
+    pub(super) fn pair_lost(&mut self, reason: &EndReason) -> bool {
+        if self.pair.is_none()
+            || self.orphaned
+            || !matches!(self.state, QpState::Connecting | QpState::Rts)
+        {
+            return false;
+        }
+        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %reason, "the peer is not there");
+        if self.is_pair_open() {
+            self.retire();
+            if !self.sq.is_empty() {
+                self.fail_pair(Some(reason.clone()));
+                return true;
+            }
+            self.leave_stream();
+            if let Some(pair) = &mut self.pair {
+                pair.quiet = true;
+                pair.last = Some(reason.clone());
+            }
+        } else {
+            self.leave_stream();
+            if let Some(pair) = &mut self.pair {
+                pair.failed(reason.clone(), self.now);
+            }
+        }
+        true
+    }
+
+    /// Sets the maximum time that a send waits for the peer.
+    pub(crate) fn set_patience(&mut self, patience: Option<Duration>) {
+        if let Some(pair) = &mut self.pair {
+            pair.patience = patience;
+        }
+    }
+
+    /// Schedules the next call after one could not be made.
+    pub(crate) fn call_failed(&mut self) {
+        self.pair_lost(&EndReason::PeerGone { last: None });
+    }
+
+    /// Returns true if MPA startup is done, although the peer may not have sent its first FPDU.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open(_))
+    }
+
+    /// Fails the oldest request, because the peer's QP is not there, and flushes all others.
+    fn fail_pair(&mut self, last: Option<EndReason>) {
+        let reason = EndReason::PeerGone {
+            last: last.map(Box::new),
+        };
+        let cause = reason.cause();
+        let oldest = self.sq.front().map(|(sequence, _)| Blamed {
+            sequence,
+            status: Status::RetryExceeded,
+            cause,
+        });
+        // A stream that has ended is closed gracefully, an attempt is given up.
+        self.fin.abort = !self.is_pair_open();
+        self.end(reason);
+        self.flush_sends(oldest);
+        self.detach(QpEvent::LlpLost);
+    }
+
+    /// Leaves the stream, or the attempt to open one, and keeps all posted work.
+    fn leave_stream(&mut self) {
+        self.event(QpEvent::StreamLeft);
+        self.stage = Stage::Detached;
+        self.negotiated = None;
+        self.established = false;
+        self.close = None;
+        self.deadline = None;
+        self.hold = None;
+        self.wake_up = WakeUp::Done;
+        self.starving = None;
+        self.shortened_hold = None;
+        self.fin = FinState {
+            abort: self.fin.abort,
+            ..FinState::default()
+        };
+        self.recorder.stream_over(self.tx.taken_to());
+        self.tx = super::transmit::TxBatch::default();
+    }
+
+    /// Moves the QP into `Connecting`, for a new stream. Returns false if it is in use.
+    pub(super) fn begin_startup(&mut self) -> bool {
+        if self.state == QpState::Idle {
+            self.event(QpEvent::Attach);
+        } else if self.awaits_pair() {
+            self.fin = FinState::default();
+        } else {
+            return false;
+        }
+        self.begin();
+        self.end = None;
+        self.cause = None;
+        true
+    }
+}

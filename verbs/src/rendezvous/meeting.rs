@@ -1,0 +1,446 @@
+//! The meeting of two QPs that are connected by their numbers: who calls, and which call is taken.
+//!
+//! Both sides know both numbers. The QP with the smaller one calls first. If it does not reach the
+//! other, because of a firewall between them, the other calls in reverse after some time. So two
+//! calls may cross:
+//!
+//! * The side that calls first takes a call in reverse only as long as its own has not sent an MPA
+//!   Request. Otherwise it rejects the call in reverse.
+//! * The other side takes the proper call in any case, and gives its own up.
+//!
+//! So at most one of the two calls is taken by both.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use uwarp_llp::LlpError;
+use uwarp_mpa::{Negotiated, Revision, Role, RtrKinds};
+
+use super::hello::{Answer, Hello, mapped};
+use super::{Rendezvous, refuse};
+use crate::cm::{AcceptOptions, ConnectOptions, ConnectRequest, connect_pair};
+use crate::device::DeviceError;
+use crate::engine::Pair;
+use crate::fork_guard::Inherited;
+use crate::limits::ReadPlaces;
+use crate::qp::Qp;
+use crate::qp::inner::{Locked, PeerCharges, QpInner};
+use crate::qp::state::QpState;
+use crate::setters::setters;
+
+/// Ports below this one are never called: they belong to services of the system.
+const FIRST_PORT: u16 = 1024;
+
+/// A QP of another process or host, as its program has described it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PeerQp {
+    /// Address of its host. A loopback address stands for this host.
+    pub addr: IpAddr,
+    /// Its number (24 bits), which it has from its rendezvous.
+    pub qp_num: u32,
+}
+
+impl PeerQp {
+    /// Describes the QP with this number at this address.
+    #[must_use]
+    pub const fn new(addr: IpAddr, qp_num: u32) -> Self {
+        PeerQp { addr, qp_num }
+    }
+
+    /// Port of its rendezvous.
+    fn port(self) -> u16 {
+        u16::try_from(self.qp_num >> 8).unwrap_or(0)
+    }
+}
+
+/// Options of connecting a QP by its number ([`Qp::pair`]). Default: 16 Reads of the peer, as many
+/// Reads of this side as the peer allows, and sends that wait for the peer without limit.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PairOptions {
+    /// Address to call from; `None`: the network chooses. The peer accepts the call only from the
+    /// address that its program has for this QP. A peer with a link-local address is looked for on
+    /// the interface of this address.
+    pub local: Option<SocketAddr>,
+    /// IRD: RDMA Reads and atomic operations that the peer may have outstanding.
+    pub ird: u16,
+    /// Maximum time that a send waits for a connection to the peer. Then it fails with
+    /// [`Status::RetryExceeded`](crate::Status::RetryExceeded). `None`: no limit.
+    pub patience: Option<Duration>,
+}
+
+setters! { PairOptions {
+    local: Option<SocketAddr>,
+    ird: u16,
+    patience: Option<Duration>,
+} }
+
+impl Default for PairOptions {
+    fn default() -> Self {
+        PairOptions {
+            local: None,
+            ird: 16,
+            patience: None,
+        }
+    }
+}
+
+/// Error of connecting a QP by its number.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PairError {
+    /// The QP has no number of a rendezvous.
+    #[error(
+        "the QP was created without a rendezvous, so its number names no port; create it with QpBuilder::rendezvous"
+    )]
+    NoRendezvous,
+    /// The QP already has a peer, or had one and was not reset.
+    #[error("the QP is in state {state}; pair needs an idle one (reset it, or create another)")]
+    QpInUse {
+        /// State of the QP.
+        state: QpState,
+    },
+    /// The port of the rendezvous cannot listen.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+    /// The QP cannot be connected to itself over this network.
+    #[error("the QP cannot be connected to itself: {0}")]
+    Llp(#[from] LlpError),
+    /// The QP was created before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
+}
+
+/// The peer that a program has given to a QP.
+pub(crate) struct Meeting {
+    peer: PeerQp,
+    calls_first: bool,
+    local: Option<SocketAddr>,
+    ird: u16,
+    any_source: bool,
+}
+
+/// A call of a peer, which the QP has not taken.
+pub(crate) struct Offer {
+    pub(super) hello: Hello,
+    pub(super) request: ConnectRequest,
+}
+
+/// Decision on a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Take,
+    /// The QP may take it later: when its program has given it this peer.
+    Hold,
+    Refuse(Answer),
+}
+
+impl Qp {
+    /// Connects the QP to the QP with a number, as programs do that exchange numbers by a
+    /// connection of their own (`ibv_modify_qp` to RTR and RTS). Returns at once. The other side
+    /// does the same with the number of this QP. Both need a [`Rendezvous`].
+    ///
+    /// Sends may be posted from now on. They wait until the two QPs have met, at most for
+    /// [`PairOptions::patience`]. Receives may have been posted before.
+    ///
+    /// As on InfiniBand, this side is not told that the peer has gone, and its receives stay
+    /// posted. The first send to a peer that has gone fails with
+    /// [`Status::RetryExceeded`](crate::Status::RetryExceeded), the others are flushed, and the QP
+    /// is in state `Error`. A reset ([`Qp::modify`]) makes it usable again.
+    ///
+    /// A QP may be connected to itself.
+    ///
+    /// # Errors
+    /// [`PairError`]. Nothing has changed then.
+    pub fn pair(&self, peer: PeerQp, options: &PairOptions) -> Result<(), PairError> {
+        let inner = self.inner();
+        inner.device.fork_guard.check()?;
+        let Some(rendezvous) = self.rendezvous() else {
+            return Err(PairError::NoRendezvous);
+        };
+        rendezvous.listen(inner.ctx.qp_num)?;
+        inner.pair(peer, options, rendezvous)
+    }
+
+    /// Sets the maximum time that sends wait for a peer that was given by [`Qp::pair`]
+    /// ([`PairOptions::patience`]). Does nothing for any other QP.
+    pub fn set_patience(&self, patience: Option<Duration>) {
+        if self.is_inherited() {
+            return;
+        }
+        let inner = self.inner();
+        let mut locked = inner.lock();
+        locked.driven.conn.set_patience(patience);
+        inner.arm_meeting(&mut locked);
+    }
+}
+
+impl QpInner {
+    fn pair(
+        self: &Arc<Self>,
+        peer: PeerQp,
+        options: &PairOptions,
+        rendezvous: &Rendezvous,
+    ) -> Result<(), PairError> {
+        let own = self.ctx.qp_num;
+        let network = &self.device.network;
+        let to = SocketAddr::new(peer.addr, peer.port());
+        let source = || network.source_for(to).unwrap_or(peer.addr);
+        let own_addr = options.local.map_or_else(source, |local| local.ip());
+        let is_itself = peer.qp_num == own && self.is_of_this_host(peer.addr);
+        let calls_first = (own, mapped(own_addr)) < (peer.qp_num, mapped(peer.addr));
+        let mut locked = self.lock();
+        let now = self.device.now();
+        let conn = &mut locked.driven.conn;
+        conn.set_now(now);
+        let state = conn.state;
+        if is_itself {
+            return self.pair_with_itself(&mut locked, peer.addr, options);
+        }
+        let pair = Pair::new(calls_first, options.patience, now);
+        if !conn.begin_pair(pair) {
+            return Err(PairError::QpInUse { state });
+        }
+        locked.meeting = Some(Box::new(Meeting {
+            peer,
+            calls_first,
+            local: options.local,
+            ird: options.ird,
+            any_source: rendezvous.any_source(),
+        }));
+        self.attend_meeting(&mut locked, now);
+        Ok(())
+    }
+
+    /// Returns true if the address is one of this host.
+    fn is_of_this_host(&self, addr: IpAddr) -> bool {
+        let addr = addr.to_canonical();
+        addr.is_loopback() || self.device.network.info().addresses.contains(&addr)
+    }
+
+    /// Connects the QP to itself, by a TCP connection that is connected to itself. It carries what
+    /// any other connection carries, but no MPA startup.
+    fn pair_with_itself(
+        self: &Arc<Self>,
+        locked: &mut Locked,
+        addr: IpAddr,
+        options: &PairOptions,
+    ) -> Result<(), PairError> {
+        let state = locked.driven.conn.state;
+        if state != QpState::Idle {
+            return Err(PairError::QpInUse { state });
+        }
+        locked.meeting = None;
+        let bound = self.device.network.reserve(SocketAddr::new(addr, 0))?;
+        let itself = bound.local_addr();
+        let llp = bound.connect_to_itself()?;
+        let account = self.device.accounts.peer(itself);
+        let places = ReadPlaces::up_to(options.ird, &account, self.in_pd());
+        let negotiated = Negotiated {
+            role: Role::Initiator,
+            revision: Revision::Two,
+            enhanced: false,
+            crc: self.ctx.settings.crc,
+            tx_markers: self.ctx.settings.markers,
+            rx_markers: self.ctx.settings.markers,
+            ird: places.amount(),
+            ord: places.amount(),
+            peer_ird: None,
+            peer_ord: None,
+            rtr: None,
+            rtr_offered: RtrKinds::NONE,
+            private_data: Vec::new(),
+        };
+        locked.driven.conn.start_open(negotiated, llp.emss());
+        let held = PeerCharges {
+            peer: account,
+            place: None,
+            ird: places,
+        };
+        if let Err(error) = self.attach(locked, llp, held, None) {
+            locked.driven.conn.lost(error);
+            self.publish(locked);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Takes, holds or refuses a call. Returns a call to be rejected.
+    pub(super) fn offer(self: &Arc<Self>, offer: Offer) -> Option<(ConnectRequest, Answer)> {
+        let mut locked = self.lock();
+        locked.driven.conn.set_now(self.device.now());
+        match self.judge(&locked, &offer) {
+            Verdict::Take => {
+                self.take_call(&mut locked, offer.request);
+                None
+            }
+            Verdict::Hold => {
+                let replaced = locked.offer.replace(offer);
+                replaced.map(|older| (older.request, Answer::NoSuchPair))
+            }
+            Verdict::Refuse(answer) => Some((offer.request, answer)),
+        }
+    }
+
+    /// Rejects the call that is held if its time is over by `now`. Returns true if one is still
+    /// held.
+    pub(super) fn expire_offer(&self, now: Instant) -> bool {
+        let mut locked = self.lock();
+        let late = locked.offer.take_if(|offer| offer.request.is_late(now));
+        let holds = locked.offer.is_some();
+        drop(locked);
+        if let Some(offer) = late {
+            refuse(offer.request, Answer::NoSuchPair);
+        }
+        holds
+    }
+
+    fn judge(&self, locked: &Locked, offer: &Offer) -> Verdict {
+        let conn = &locked.driven.conn;
+        if conn.orphaned {
+            return Verdict::Refuse(Answer::NoSuchPair);
+        }
+        let Some(meeting) = locked.meeting.as_deref().filter(|_| conn.is_meeting()) else {
+            // The program has not given the QP its peer yet, or will reset the QP first.
+            return Verdict::Hold;
+        };
+        let Offer { hello, request } = offer;
+        let is_proper = hello.reverse == meeting.calls_first;
+        if hello.own != meeting.peer.qp_num || !is_proper || !self.is_from(meeting, request) {
+            return Verdict::Refuse(Answer::NoSuchPair);
+        }
+        match meeting.calls_first {
+            true if conn.may_retract() => Verdict::Take,
+            true => Verdict::Refuse(Answer::MineIsUnderWay),
+            // The peer has given up the call that was taken.
+            false if conn.is_open() => Verdict::Hold,
+            false => Verdict::Take,
+        }
+    }
+
+    /// Returns true if the call comes from the host of the peer.
+    fn is_from(&self, meeting: &Meeting, request: &ConnectRequest) -> bool {
+        let (source, wanted) = (request.peer_addr().ip().to_canonical(), meeting.peer.addr);
+        meeting.any_source
+            || source == wanted.to_canonical()
+            || self.is_of_this_host(wanted) && self.is_of_this_host(source)
+    }
+
+    /// Accepts a call, and gives up that of this side.
+    fn take_call(self: &Arc<Self>, locked: &mut Locked, request: ConnectRequest) {
+        let ird = locked.meeting.as_ref().map_or(0, |meeting| meeting.ird);
+        if !locked.driven.conn.awaits_pair() {
+            locked.driven.conn.retract();
+            if let Some(llp) = &mut locked.driven.llp {
+                llp.abort();
+            }
+            self.release(locked);
+        }
+        let options = AcceptOptions::default()
+            .ird(ird)
+            .ord(self.ctx.settings.limits.max_ord)
+            .private_data(Answer::Accepted.to_bytes());
+        if let Err(error) = request.accept_locked(self, locked, &options, None) {
+            tracing::debug!(qp = self.ctx.qp_num, %error, "a call by number was not taken");
+        }
+        self.arm_meeting(locked);
+    }
+
+    /// Calls the peer.
+    fn call(self: &Arc<Self>, locked: &mut Locked) {
+        let Some(meeting) = &locked.meeting else {
+            return;
+        };
+        let Meeting {
+            peer,
+            local,
+            calls_first,
+            ird,
+            ..
+        } = **meeting;
+        if peer.port() < FIRST_PORT {
+            // No rendezvous has such a number, so nobody answers.
+            return;
+        }
+        let mut to = SocketAddr::new(peer.addr, peer.port());
+        if let (SocketAddr::V6(to), Some(SocketAddr::V6(local))) = (&mut to, local) {
+            keep_scope(to, local);
+        }
+        let own_addr = local.map(|local| local.ip());
+        let hello = Hello {
+            own: self.ctx.qp_num,
+            peer: peer.qp_num,
+            addr: own_addr.unwrap_or(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)),
+            reverse: !calls_first,
+        };
+        let options = ConnectOptions::default()
+            .local(local)
+            .ird(ird)
+            .ord(self.ctx.settings.limits.max_ord)
+            .peer_to_peer(true)
+            .private_data(hello.to_bytes());
+        if let Err(error) = connect_pair(self, locked, to, &options) {
+            tracing::debug!(qp = self.ctx.qp_num, %error, "a call by number cannot be made");
+            locked.driven.conn.call_failed();
+        }
+    }
+
+    /// Does what is due while the QP meets its peer: takes the call that is held, calls the peer,
+    /// or gives up.
+    pub(crate) fn attend_meeting(&self, locked: &mut Locked, now: Instant) {
+        if locked.meeting.is_none() {
+            return;
+        }
+        let Some(this) = self.this() else {
+            return;
+        };
+        locked.driven.conn.set_now(now);
+        let held = locked.offer.take();
+        if let Some(offer) = held {
+            match self.judge(locked, &offer) {
+                Verdict::Take => return this.take_call(locked, offer.request),
+                Verdict::Hold => locked.offer = Some(offer),
+                Verdict::Refuse(answer) => refuse(offer.request, answer),
+            }
+        }
+        if locked.driven.conn.pair_due() {
+            this.call(locked);
+        }
+        self.publish(locked);
+        self.arm_meeting(locked);
+    }
+
+    /// Sets the timer of a QP that has no stream and meets its peer.
+    pub(crate) fn arm_meeting(&self, locked: &mut Locked) {
+        if locked.meeting.is_none() || locked.driven.llp.is_some() {
+            return;
+        }
+        let mut due = locked.driven.conn.pair_deadline();
+        if locked.offer.is_some() && locked.driven.conn.awaits_pair() {
+            // The QP awaits its peer again and may take the call now.
+            due = Some(self.device.now());
+        }
+        if let (Some(due), Some(this)) = (due, self.this()) {
+            let token = locked.registration.token;
+            let weak: Weak<QpInner> = Arc::downgrade(&this);
+            self.device.background.enlist(token, weak);
+            locked
+                .registration
+                .set_timer(&self.device.background, Some(due));
+        }
+    }
+}
+
+/// Gives a link-local address the interface of the local one (RFC 4007 section 11).
+fn keep_scope(to: &mut SocketAddrV6, local: SocketAddrV6) {
+    if to.ip().is_unicast_link_local() {
+        to.set_scope_id(local.scope_id());
+    }
+}
+
+/// Compile-time check: a call moves between threads with the QP that holds it.
+const _: fn() = || {
+    fn assert_send<T: Send>() {}
+    assert_send::<Offer>();
+};
