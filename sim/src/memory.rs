@@ -219,6 +219,27 @@ pub(crate) fn base(random: &mut fastrand::Rng, len: usize) -> u64 {
     }
 }
 
+/// Maximum number of elements of a work request.
+pub(crate) const ELEMENTS: u32 = 8;
+
+/// Divides the sink of a Read into elements, some of which may be empty. An empty element names no
+/// memory.
+pub(crate) fn divide(random: &mut fastrand::Rng, whole: Sge) -> Vec<Sge> {
+    let count = match random.bool() {
+        true => 1,
+        false => random.u32(2..=ELEMENTS),
+    };
+    let mut cuts: Vec<u32> = (1..count).map(|_| random.u32(0..=whole.len)).collect();
+    cuts.extend([0, whole.len]);
+    cuts.sort_unstable();
+    let part = |ends: &[u32]| Sge {
+        addr: whole.addr.wrapping_add(ends[0].into()),
+        len: ends[1] - ends[0],
+        lkey: whole.lkey ^ u32::from(ends[0] == ends[1]),
+    };
+    cuts.windows(2).map(part).collect()
+}
+
 /// Creates pseudo-random bytes from a seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];

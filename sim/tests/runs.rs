@@ -32,17 +32,20 @@ fn two_runs_with_one_seed_are_alike_byte_by_byte() {
 #[test]
 fn runs_have_traffic_and_faults() {
     let (mut packets, mut completions) = ([0; 2], [0; 2]);
+    let mut tally = Tally::default();
     for seed in RUNS {
         let outcome = run(seed, QUIET).unwrap();
         for index in 0..2 {
             packets[index] += outcome.packets[index];
             completions[index] += outcome.completions[index];
         }
+        tally.merge(&outcome.tally);
     }
     let [sent, damaged] = packets;
     assert!(sent > 5000 && damaged > 5, "{packets:?}");
     let [succeeded, failed] = completions;
     assert!(succeeded > 1000 && failed > 100, "{completions:?}");
+    assert!(tally.of("Reads into several elements") > 20, "\n{tally}");
 }
 
 /// Most checks apply only if nothing may end a connection, so there must be enough such runs.

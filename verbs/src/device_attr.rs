@@ -65,8 +65,8 @@ pub struct DeviceAttr {
     pub max_qp_wr: u32,
     /// Maximum scatter/gather elements of one work request.
     pub max_sge: u32,
-    /// Maximum scatter/gather elements of a Read: one, because a Read Request names one sink (RFC
-    /// 5040 section 5.2).
+    /// Maximum scatter/gather elements of a Read, the same as of other requests. A Read sends one
+    /// Read Request for each.
     pub max_sge_rd: u32,
     /// Maximum inline data of one work request, in bytes.
     pub max_inline_data: u32,
@@ -208,7 +208,7 @@ impl Device {
             max_qp: limits.max_qp,
             max_qp_wr: limits.max_wr,
             max_sge: limits.max_sge,
-            max_sge_rd: 1,
+            max_sge_rd: limits.max_sge,
             max_inline_data: limits.max_inline_data,
             max_cq: limits.max_cq,
             max_cqe: limits.max_cqe,

@@ -7,7 +7,8 @@
  *     ends PORT ADDRESS send      client: sends a message, waits for the end of the connection
  *     ends PORT ADDRESS close     client: sends a message, closes
  *     ends PORT ADDRESS abort     client: sends a message, moves its queue pair to error
- *     ends PORT ADDRESS read      client: reads three times with an unknown key
+ *     ends PORT ADDRESS read      client: reads three times with an unknown key, into 8 elements
+ *     ends PORT ADDRESS lkey      client: reads twice; one element of the first has a wrong lkey
  *     ends PORT ADDRESS imm       client: writes with immediate data
  *     ends PORT ADDRESS private   client: connects with 253 bytes of private data, then with 252,
  *                                 and closes
@@ -28,6 +29,8 @@ static struct rdma_cm_id *id;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static char memory[64];
+
+#define ELEMENTS 8
 
 static void want(int holds, const char *what)
 {
@@ -58,7 +61,7 @@ static void prepare(void)
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
-		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = ELEMENTS, .max_recv_sge = 1 },
 	};
 	struct ibv_pd *pd = ibv_alloc_pd(id->verbs);
 
@@ -83,11 +86,18 @@ static void post_receive(void)
 	want(ibv_post_recv(id->qp, &wr, &bad) == 0, "ibv_post_recv");
 }
 
-static void post(uint64_t number, enum ibv_wr_opcode opcode)
+/* Posts a request with `memory` in ELEMENTS parts. `third` is the lkey of the third part. */
+static void post(uint64_t number, enum ibv_wr_opcode opcode, uint32_t third)
 {
-	struct ibv_sge sge = all_of_it();
-	struct ibv_send_wr wr = { .wr_id = number, .sg_list = &sge, .num_sge = 1, .opcode = opcode }, *bad;
+	struct ibv_sge sges[ELEMENTS];
+	struct ibv_send_wr wr = { .wr_id = number, .sg_list = sges, .num_sge = ELEMENTS, .opcode = opcode }, *bad;
 
+	for (int part = 0; part < ELEMENTS; part++) {
+		sges[part] = all_of_it();
+		sges[part].length /= ELEMENTS;
+		sges[part].addr += part * sges[part].length;
+	}
+	sges[2].lkey = third;
 	wr.wr.rdma.remote_addr = 4096;
 	wr.wr.rdma.rkey = 0x12345678;
 	want(ibv_post_send(id->qp, &wr, &bad) == 0, "ibv_post_send");
@@ -155,18 +165,23 @@ static void call(const struct sockaddr_in *to, const char *what)
 	clock_gettime(CLOCK_MONOTONIC, &began);
 	if (!strcmp(what, "read")) {
 		for (number = 1; number <= 3; number++)
-			post(number, IBV_WR_RDMA_READ);
+			post(number, IBV_WR_RDMA_READ, mr->lkey);
 		for (number = 0; number < 4; number++)
 			complete();
+	} else if (!strcmp(what, "lkey")) {
+		post(1, IBV_WR_RDMA_READ, mr->lkey ^ 1);
+		post(2, IBV_WR_RDMA_READ, mr->lkey);
+		for (number = 0; number < 3; number++)
+			complete();
 	} else if (!strcmp(what, "imm")) {
-		post(1, IBV_WR_RDMA_WRITE_WITH_IMM);
+		post(1, IBV_WR_RDMA_WRITE_WITH_IMM, mr->lkey);
 		complete();
 		complete();
 	} else if (!strcmp(what, "private")) {
 		want(rdma_disconnect(id) == 0, "rdma_disconnect");
 	} else {
 		strcpy(memory, "a message");
-		post(1, IBV_WR_SEND);
+		post(1, IBV_WR_SEND, mr->lkey);
 		complete();
 		printf("sent\n");
 		if (!strcmp(what, "close")) {
@@ -188,7 +203,7 @@ int main(int argc, char **argv)
 	struct sockaddr_in at = { .sin_family = AF_INET };
 
 	if (argc < 3 || argc > 4) {
-		fprintf(stderr, "usage: %s PORT FILE | PORT ADDRESS send|close|abort|read|imm|private\n", argv[0]);
+		fprintf(stderr, "usage: %s PORT FILE | PORT ADDRESS send|close|abort|read|lkey|imm|private\n", argv[0]);
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);

@@ -1,7 +1,8 @@
 /*
  * Storage target and its initiator, like NVMe over RDMA (SPDK). Commands are Sends. The target
  * fetches data for the disk with RDMA Reads, up to 32 at the same time, and returns data with RDMA
- * Writes. It ends each command with a Send. Both sides poll and never sleep.
+ * Writes. A Read has as many scatter/gather elements as the device allows, up to 8, like SPDK's
+ * buffers. It ends each command with a Send. Both sides poll and never sleep.
  *
  *     storage PORT            target, for one initiator
  *     storage PORT ADDRESS    initiator: writes a disk, reads it back, compares
@@ -19,6 +20,7 @@
 #define BLOCK (128 * 1024)
 #define BLOCKS 64
 #define ROUNDS 2
+#define ELEMENTS 8
 
 enum { WRITE, READ, STOP };
 
@@ -33,6 +35,7 @@ struct response {
 };
 
 static struct rdma_cm_id *id;
+static int elements;
 static struct ibv_cq *cq;
 static struct ibv_mr *small_mr;
 static struct {
@@ -106,9 +109,21 @@ static void respond(struct ibv_send_wr *first, uint16_t slot)
 
 static void move(uint8_t *disk, struct ibv_mr *mr, const struct command *command)
 {
-	struct ibv_sge sge = { (uintptr_t)disk + (size_t)command->block * BLOCK, command->length, mr->lkey };
-	struct ibv_send_wr wr = { .wr_id = command->slot, .sg_list = &sge, .num_sge = 1 };
+	struct ibv_sge sges[ELEMENTS];
+	struct ibv_send_wr wr = { .wr_id = command->slot, .sg_list = sges };
+	uint64_t at = (uintptr_t)disk + (size_t)command->block * BLOCK;
+	uint32_t left = command->length;
 
+	while (left) {
+		/* Each element is a bit longer than the one before. The last one has the rest. */
+		uint32_t part = command->length / ELEMENTS + wr.num_sge;
+
+		if (part > left || wr.num_sge + 1 == elements)
+			part = left;
+		sges[wr.num_sge++] = (struct ibv_sge){ at, part, mr->lkey };
+		at += part;
+		left -= part;
+	}
 	wr.wr.rdma.remote_addr = command->addr;
 	wr.wr.rdma.rkey = command->rkey;
 	if (command->op == WRITE) {
@@ -155,7 +170,8 @@ static void target(void)
 	}
 	while (next().opcode != IBV_WC_SEND)
 		;
-	printf("the target served, with more than one Read at once: %s\n", most > 1 ? "yes" : "no");
+	printf("the target served, with more than one Read at once: %s, with %d elements each\n",
+	       most > 1 ? "yes" : "no", elements);
 }
 
 static uint8_t pattern(unsigned block, unsigned round, size_t at)
@@ -241,9 +257,10 @@ int main(int argc, char **argv)
 {
 	int client = argc > 2;
 	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP, .ai_flags = client ? 0 : RAI_PASSIVE }, *info;
+	struct ibv_device_attr attr;
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 4 * DEPTH, .max_recv_wr = 2 * DEPTH, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = 4 * DEPTH, .max_recv_wr = 2 * DEPTH, .max_recv_sge = 1 },
 	};
 	struct rdma_cm_id *made;
 
@@ -257,6 +274,10 @@ int main(int argc, char **argv)
 	cq = ibv_create_cq(id->verbs, 8 * DEPTH, NULL, NULL, 0);
 	if (!cq)
 		die("ibv_create_cq");
+	if (ibv_query_device(id->verbs, &attr))
+		die("ibv_query_device");
+	elements = attr.max_sge_rd < ELEMENTS ? attr.max_sge_rd : ELEMENTS;
+	init.cap.max_send_sge = elements;
 	init.send_cq = init.recv_cq = cq;
 	if (rdma_create_qp(id, NULL, &init))
 		die("rdma_create_qp");

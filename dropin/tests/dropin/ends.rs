@@ -89,13 +89,24 @@ fn connected_ms(said: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("it was not disconnected:\n{said}"))
 }
 
-/// Of three Reads with an unknown key, the first completes with status 10, and the others are
-/// flushed (status 5). Each side prints the reason once.
+/// Of three Reads with an unknown key, into eight elements each, the first completes with status
+/// 10, and the others are flushed (status 5). Each side prints the reason once.
 pub(crate) fn the_cause_of_a_status_is_told_once_in_words(prefix: &Prefix) -> Result<(), String> {
     let [server, client] = pair(prefix, &[], None, "read")?.end()?;
     says(&client, &["1: status 10", "2: status 5", "3: status 5"])?;
     printed_reason(&client, &["the connection of queue pair", "STag"])?;
     printed_reason(&server, &["the connection of queue pair", "STag"])
+}
+
+/// Of two Reads into eight elements each, the first has one wrong lkey. It completes with status 4,
+/// once, and the other one is flushed (status 5).
+pub(crate) fn one_wrong_element_fails_its_read_with_one_status(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    let [server, client] = pair(prefix, &[], None, "lkey")?.end()?;
+    says(&client, &["1: status 4", "2: status 5", "100: status 5"])?;
+    printed_reason(&client, &["the connection of queue pair", "element 2"])?;
+    says(&server, &["established", "disconnected"])
 }
 
 /// With `--quiet`, the library prints no reason.

@@ -170,6 +170,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         ends::the_cause_of_a_status_is_told_once_in_words,
     ),
     (
+        "ends::one_wrong_element_fails_its_read_with_one_status",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::one_wrong_element_fails_its_read_with_one_status,
+    ),
+    (
         "ends::nothing_is_told_when_it_is_to_be_quiet",
         &["libibverbs-dev", "librdmacm-dev"],
         ends::nothing_is_told_when_it_is_to_be_quiet,

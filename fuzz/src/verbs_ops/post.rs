@@ -27,8 +27,11 @@ impl Form {
             .inline
             .is_some_and(|len| len > CAPS.max_inline_data as usize);
         let unfit = self.immediate && !self.write_or_immediate;
-        let no_sink = self.invalidate_sink
-            && !(self.read && self.sges.first().is_some_and(|sge| sge.len > 0));
+        let mut sinks = self.sges.iter().filter(|sge| sge.len > 0);
+        let one_sink = sinks
+            .next()
+            .is_some_and(|first| sinks.all(|sge| sge.lkey == first.lkey));
+        let no_sink = self.invalidate_sink && !(self.read && one_sink);
         let bad_sink = self.atomic && (self.sges.len() != 1 || bytes != 8);
         let asks = self.read || self.atomic;
         let no_depth = asks && ord == Some(0);
@@ -56,7 +59,6 @@ impl Form {
             } => bad_sink && (elements, said) == (self.sges.len(), bytes),
             PostErrorKind::NoReads => no_depth && self.read,
             PostErrorKind::NoAtomics => no_depth && self.atomic,
-            PostErrorKind::ReadSges { got } => asks && got > 1,
             PostErrorKind::MessageTooLong { got } => got == bytes && got > u64::from(u32::MAX),
             _ => false,
         };

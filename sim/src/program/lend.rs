@@ -176,6 +176,7 @@ impl World {
             let content = theirs.source.expected(7, len).to_vec();
             memory.lent[lent].memory.mark_expected(0, &content);
             let (from, rkey) = (theirs.source.to(7), theirs.source.rkey());
+            let sges = memory::divide(&mut self.random, sge);
             let wr = SendWr::read(wr_id, &sges, RemoteBuffer::at(from, rkey)).invalidate_sink();
             return self.post_recorded(connection, end, wr, Op::ReadOnce { lent, content }, None);
         }

@@ -5,6 +5,7 @@ use uwarp_verbs::{RemoteBuffer, SendWr};
 use super::INLINE;
 use crate::atomic::Atomic;
 use crate::end::{Message, Op, both};
+use crate::memory::divide;
 use crate::world::World;
 
 /// Way in which a Send returns loaned memory.
@@ -161,7 +162,10 @@ impl World {
             return Ok(false);
         };
         memory.sink.mark_expected(at, &content);
-        let sges = [memory.sink.sge(at, content.len())];
+        let sges = divide(&mut self.random, memory.sink.sge(at, content.len()));
+        if sges.iter().filter(|sge| sge.len > 0).count() > 1 {
+            self.tally.add("Reads into several elements");
+        }
         // The STag of an empty Read is not checked (RFC 5040 section 5.2.1).
         let rkey = if content.is_empty() { !rkey } else { rkey };
         let wr = SendWr::read(wr_id, &sges, RemoteBuffer::at(from, rkey));

@@ -4,7 +4,7 @@ use uwarp_verbs::{QpState, RemoteBuffer, SendWr, Sge};
 
 use crate::end::{End, Message, Op, both};
 use crate::lent_region::{self, Kind};
-use crate::memory::Tracked;
+use crate::memory::{Tracked, divide};
 use crate::world::{Connection, EndCause, Stage, World};
 use crate::wrong::Wrong;
 
@@ -25,18 +25,19 @@ struct Names {
 }
 
 impl Names {
-    /// Builds the request, or returns `None` if there is no such place at present.
+    /// Builds the request, or returns `None` if there is no such place at present. `word` is the
+    /// sink of an atomic, and `sink` that of a Read.
     fn request<'a>(
         &self,
         wrong: Wrong,
         wr_id: u64,
-        sink: &'a [Sge],
+        (word, sink): (&'a [Sge], &'a [Sge]),
         too_long: &'a [Sge],
     ) -> Option<SendWr<'a>> {
         let write =
             |(to, rkey)| SendWr::write_inline(wr_id, b"nowhere", RemoteBuffer::at(to, rkey));
         let read = |(to, rkey)| SendWr::read(wr_id, sink, RemoteBuffer::at(to, rkey));
-        let atomic = |(to, rkey)| SendWr::fetch_add(wr_id, sink, RemoteBuffer::at(to, rkey), 1);
+        let atomic = |(to, rkey)| SendWr::fetch_add(wr_id, word, RemoteBuffer::at(to, rkey), 1);
         let (begin, target) = self.target;
         // Two invalid STags: one with another index, one with another key.
         let (none, key) = ((begin, target ^ 0x0050_0A00), (begin, target ^ 5));
@@ -111,14 +112,25 @@ impl World {
         let Some(sink) = memory.take_word() else {
             return Ok(false);
         };
-        let sink = [memory.sink.sge(sink, 8)];
+        if wrong == Wrong::ReadBounds {
+            // The first byte is in bounds, and may have an element of its own.
+            let last = theirs.target.len() - 1;
+            let byte = theirs.target.expected(last, 1);
+            memory.sink.mark_expected(sink, byte);
+        }
+        let word = [memory.sink.sge(sink, 8)];
+        let sink = match wrong {
+            // An element of one byte would not wrap.
+            Wrong::ReadWrap => word.to_vec(),
+            _ => divide(&mut self.random, word[0]),
+        };
         let payload = match wrong {
             Wrong::TooLong => memory.source.expected(0, receive + 1),
             _ => &[],
         };
         let too_long = [memory.source.sge(0, payload.len())];
         let message = is_send.then(|| Message::refused(payload.to_vec(), me.writes.len()));
-        let Some(wr) = names.request(wrong, wr_id, &sink, &too_long) else {
+        let Some(wr) = names.request(wrong, wr_id, (&word, &sink), &too_long) else {
             return Ok(false);
         };
         let op = if wrong.is_answered() {

@@ -10,7 +10,7 @@ use super::end_cause::{connection_name, parse_name, refusal};
 use super::{Connection, Event, PATIENCE, Stage, World};
 use crate::end::{End, Memory};
 use crate::host::address;
-use crate::memory::{Tracked, base, pattern};
+use crate::memory::{ELEMENTS, Tracked, base, pattern};
 use crate::scenario::ConnectionPlan;
 
 /// One in this many rounds is rejected by the responder's program.
@@ -40,7 +40,7 @@ impl World {
         let qp = match used {
             Some(qp) => qp,
             None => {
-                let mut builder = pd.qp().caps(QpCaps::default());
+                let mut builder = pd.qp().caps(QpCaps::default().max_send_sge(ELEMENTS));
                 if let Some(shared) = &resources.shared {
                     builder = builder.srq(&shared.srq);
                 }

@@ -140,7 +140,7 @@ pub(crate) struct World {
     pub(crate) harmless: bool,
     /// Hosts whose shared receives were consumed by unexpected messages.
     receives_taken: BTreeSet<usize>,
-    tally: Tally,
+    pub(crate) tally: Tally,
     /// True if nothing is lost or late, and no host makes another one wait.
     quiet: bool,
 }

@@ -16,7 +16,7 @@ use super::receive_queue::ReceiveQueue;
 use crate::cause::{Act, Broken, Cause, Receive, Refusal};
 use crate::completion::Status;
 use crate::event::AsyncEvent;
-use crate::mem::{Asker, Landing, Need, WriteTargetCache};
+use crate::mem::{ATOMIC_LEN, Asker, Landing, Need, WriteTargetCache};
 use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::settings::OnNoReceive;
@@ -337,7 +337,7 @@ impl Connection {
             return;
         };
         if let Some(wqe) = self.sq.get(sequence) {
-            let mut at = offset as usize;
+            let mut at = self.sq.answered() as usize + offset as usize;
             for piece in ulpdu.pieces(payload_at, len as usize) {
                 if let Err(fault) = wqe.data.list.place(at, piece) {
                     self.read_sink_gone(sequence, fault);
@@ -348,7 +348,7 @@ impl Connection {
         }
         self.answered_in_close(u64::from(len), complete);
         if complete && self.invalidate_sink(sequence) {
-            self.sq.request_answered();
+            self.sq.request_answered(offset + len);
         }
     }
 
@@ -363,7 +363,7 @@ impl Connection {
             return self.read_sink_gone(sequence, fault);
         }
         self.answered_in_close(bytes.len() as u64, true);
-        self.sq.request_answered();
+        self.sq.request_answered(ATOMIC_LEN);
     }
 
     /// Returns the cause for an error in a segment: the region, bounds or receive that it concerns.

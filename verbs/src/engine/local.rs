@@ -123,8 +123,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Invalidates the STag of a Read's sink if the program requested that. Call it when the
-    /// Response was placed completely.
+    /// Invalidates the STag of a Read's sink if the program requested that and the Response is the
+    /// last one to the Read. Call it when a Response was placed completely.
     ///
     /// Returns false if the invalidation failed; the connection has then ended.
     pub(super) fn invalidate_sink(&mut self, sequence: u64) -> bool {
@@ -132,6 +132,9 @@ impl Connection {
         let Some(stag) = wqe.and_then(SendWqe::invalidates) else {
             return true;
         };
+        if !self.sq.awaits_last_response() {
+            return true;
+        }
         let op = LocalOp::Invalidate { stag };
         match self.local(op) {
             Ok(()) => true,

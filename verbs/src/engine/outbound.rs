@@ -126,7 +126,7 @@ impl Connection {
             // 5040-6.1-04: at most ORD Reads and atomics are outstanding. Requests after the
             // waiting one wait as well, which keeps the order.
             let waits = (is_request && stream.negotiated.ord > 0 && !stream.rdmap.ord_available())
-                || (wqe.fence && self.sq.requests_pending())
+                || (wqe.fence && !wqe.was_begun() && self.sq.requests_pending())
                 // Local requests run before a message is chosen. A local request that is still
                 // queued has to wait.
                 || matches!(wqe.op, SendOp::Local(_))
@@ -247,6 +247,7 @@ impl Connection {
         };
         let immediate = wqe.imm;
         let (mut then, mut extension) = (None, None);
+        let mut begun = Progress::Sending;
         match wqe.op {
             // Local requests run before a message is chosen.
             SendOp::Local(_) => return false,
@@ -266,13 +267,22 @@ impl Connection {
                 stream.message = stream.rdmap.begin_write(stag, to, wqe.len);
             }
             SendOp::Read { rkey, remote_addr } => {
-                let (sink_stag, sink_to) = wqe.sink;
+                // 5040-4.4-01, 5040-5.2-01: a Read Request names one sink, so each element has a
+                // Request of its own. A Read of no bytes has one Request too.
+                let nth = match wqe.progress {
+                    Progress::Requesting { next } => next,
+                    _ => 0,
+                };
+                let sink = wqe.data.list.element(nth).unwrap_or_default();
+                if wqe.data.list.element(nth + 1).is_some() {
+                    begun = Progress::Requesting { next: nth + 1 };
+                }
                 let header = ReadRequestHeader {
-                    sink_stag: STag(sink_stag),
-                    sink_to: TaggedOffset(sink_to),
-                    len: wqe.len,
+                    sink_stag: sink.stag,
+                    sink_to: TaggedOffset(sink.to),
+                    len: sink.len,
                     source_stag: STag(rkey),
-                    source_to: TaggedOffset(remote_addr),
+                    source_to: TaggedOffset(remote_addr).advance(sink.start),
                 };
                 match stream.rdmap.begin_read(header) {
                     Ok(message) => stream.message = message,
@@ -308,7 +318,7 @@ impl Connection {
             }
             SendOp::Immediate => stream.message = stream.begin_immediate(immediate),
         }
-        wqe.progress = Progress::Sending;
+        wqe.progress = begun;
         stream.answered_last = false;
         stream.extension = stream.extension.or(extension);
         stream.current = Some(Current::Work { then });

@@ -52,11 +52,6 @@ impl Connection {
             && !wr.fence
             && matches!(wr.op, SendOp::Write { .. } | SendOp::Send { .. })
             && (!wqe.data.spot.is_empty() || !wqe.data.inline.is_empty());
-        if let (true, Source::Sges([sge, ..])) = (is_request, wr.source) {
-            wqe.sink = (sge.lkey, sge.addr);
-        } else {
-            wqe.sink = (0, 0);
-        }
         wqe.len = len;
         wqe.imm = wr.imm.map(|data| ImmediateData {
             data,
@@ -130,9 +125,6 @@ impl Connection {
                     } else {
                         PostErrorKind::NoAtomics
                     });
-                }
-                if is_request && sges.len() > 1 {
-                    return Err(PostErrorKind::ReadSges { got: sges.len() });
                 }
                 check_length(sges)?;
                 self.resolve_sges(sges, is_request)
@@ -343,8 +335,16 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     }
     if wr.invalidate_sink {
         let operation = match (wr.op, wr.source) {
-            (SendOp::Read { .. }, Source::Sges([sge, ..])) if sge.len > 0 => None,
-            (SendOp::Read { .. }, _) => Some("an empty RDMA Read"),
+            (SendOp::Read { .. }, Source::Sges(sges)) => {
+                let mut sinks = sges.iter().filter(|sge| sge.len > 0).map(|sge| sge.lkey);
+                match sinks.next() {
+                    None => Some("an empty RDMA Read"),
+                    Some(lkey) if sinks.any(|other| other != lkey) => {
+                        Some("an RDMA Read into elements with different lkeys")
+                    }
+                    Some(_) => None,
+                }
+            }
             _ => Some(operation),
         };
         if let Some(operation) = operation {

@@ -38,6 +38,7 @@ mod extensions;
 mod in_place;
 mod line;
 mod one_send;
+mod read_elements;
 mod read_order;
 mod receive_fast_path;
 mod receives;

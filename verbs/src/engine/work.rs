@@ -19,12 +19,15 @@ pub(crate) enum Progress {
     Queued,
     /// Its message is being framed.
     Sending,
+    /// A Read into several elements. The Read Requests of the elements before `next` are framed.
+    Requesting { next: usize },
     /// The message is framed. It completes when the LLP has taken all bytes before stream offset
     /// `ends_at`.
     Sent { ends_at: u64 },
-    /// A Read or atomic whose Response is not complete.
+    /// A Read or atomic whose Requests are all framed, and whose last Response is not complete.
     AwaitingResponse,
-    /// A Read or atomic whose Response was placed completely, or a local request that was executed.
+    /// A Read or atomic whose Responses were placed completely, or a local request that was
+    /// executed.
     Answered,
     /// The request will not be sent: it was posted while the QP flushes, or its Response can no
     /// longer arrive. It completes as flushed when its turn comes.
@@ -69,14 +72,12 @@ pub(crate) struct SendWqe {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) data: SendData,
-    /// Sink of a Read or atomic: the STag and TO on the wire.
-    pub(crate) sink: (u32, u64),
     pub(crate) len: u32,
     /// Immediate Data, after a Write or alone.
     pub(crate) imm: Option<ImmediateData>,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
-    /// The STag of the sink is invalidated when this Read completes.
+    /// The STag of the sink is invalidated when this Read completes. All its elements have it.
     pub(crate) invalidate_sink: bool,
     /// A Write or Send with payload, without fence and Immediate Data. [`SendQueue::frame_plain`]
     /// may frame it.
@@ -91,7 +92,6 @@ impl SendWqe {
             wr_id: 0,
             op: SendOp::Immediate,
             data: SendData::default(),
-            sink: (0, 0),
             len: 0,
             imm: None,
             signaled: false,
@@ -114,7 +114,8 @@ impl SendWqe {
 
     /// Returns the local STag that is invalidated when the request succeeds.
     pub(crate) fn invalidates(&self) -> Option<u32> {
-        self.invalidate_sink.then_some(self.sink.0)
+        let sink = self.invalidate_sink.then(|| self.data.list.element(0));
+        sink.flatten().map(|element| element.stag.0)
     }
 
     /// Returns the operation that the request asks of the peer.
@@ -213,8 +214,12 @@ pub(crate) struct SendQueue {
     bytes: u64,
     /// Regions of [`SendData::spot`].
     pub(crate) pinned: PinnedRegions,
-    /// Reads and atomics whose Response is not complete, oldest first.
+    /// Read and Atomic Requests whose Response is not complete, oldest first, as the sequence
+    /// numbers of their work requests. A Read into several elements has one Request for each.
     requests: VecDeque<u64>,
+    /// Number of bytes that complete Responses have placed for the oldest Read that is not
+    /// answered.
+    answered: u32,
     /// Sequence number of the newest fast registration that was posted.
     registered: Option<u64>,
 }
@@ -251,6 +256,7 @@ impl SendQueue {
             bytes: 0,
             pinned: PinnedRegions::default(),
             requests: VecDeque::new(),
+            answered: 0,
             registered: None,
         }
     }
@@ -492,15 +498,19 @@ impl SendQueue {
         self.nth(index)
     }
 
-    /// Records that the request at `next` is completely framed.
+    /// Records that a message of the request at `next` is framed. It is the only message, unless
+    /// the request is a Read into several elements.
     pub(crate) fn framed(&mut self, progress: Progress) {
         let sequence = self.next;
-        if let Some(wqe) = self.get_mut(sequence) {
+        let Some(wqe) = self.get_mut(sequence) else {
+            return;
+        };
+        if !matches!(wqe.progress, Progress::Requesting { .. }) {
             wqe.progress = progress;
             self.next += 1;
-            if progress == Progress::AwaitingResponse {
-                self.requests.push_back(sequence);
-            }
+        }
+        if progress == Progress::AwaitingResponse {
+            self.requests.push_back(sequence);
         }
     }
 
@@ -562,12 +572,21 @@ impl SendQueue {
             let is_request = wqe.op.awaits_response();
             behind_a_request |= is_request && wqe.progress != Progress::Answered;
             if behind_a_request
-                && matches!(wqe.progress, Progress::Queued | Progress::AwaitingResponse)
+                && matches!(
+                    wqe.progress,
+                    Progress::Queued | Progress::Requesting { .. } | Progress::AwaitingResponse
+                )
             {
                 wqe.progress = Progress::Refused;
             }
         }
+        self.clear_requests();
+    }
+
+    /// Removes the outstanding Requests, because no Response can arrive any more.
+    fn clear_requests(&mut self) {
         self.requests.clear();
+        self.answered = 0;
     }
 
     /// Returns the sequence number of the first Send or Write of which the LLP has not taken all
@@ -591,18 +610,18 @@ impl SendQueue {
         !self.requests.is_empty()
     }
 
-    /// Returns true if exactly one Read or atomic awaits its Response.
+    /// Returns true if exactly one Read or Atomic Request awaits its Response.
     pub(crate) fn one_request_pending(&self) -> bool {
         self.requests.len() == 1
     }
 
-    /// Returns the sequence number of the oldest Read or atomic whose Response is not complete.
+    /// Returns the sequence number of the Read or atomic with the oldest outstanding Request.
     pub(crate) fn oldest_request(&self) -> Option<u64> {
         self.requests.front().copied()
     }
 
-    /// Returns the sequence number of the unanswered Read or atomic that has `older` older ones
-    /// before it.
+    /// Returns the sequence number of the Read or atomic whose outstanding Request has `older`
+    /// older ones before it.
     pub(crate) fn request_after(&self, older: usize) -> Option<u64> {
         self.requests.get(older).copied()
     }
@@ -616,11 +635,30 @@ impl SendQueue {
         found.map(|(sequence, _)| sequence)
     }
 
-    /// Records that the Response to the oldest Read or atomic was placed completely.
-    pub(crate) fn request_answered(&mut self) {
-        if let Some(sequence) = self.requests.pop_front()
-            && let Some(wqe) = self.get_mut(sequence)
-        {
+    /// Returns the offset in the oldest unanswered Read at which its next Response is placed.
+    pub(crate) fn answered(&self) -> u32 {
+        self.answered
+    }
+
+    /// Returns true if the Response to the oldest outstanding Request is the last Response to its
+    /// work request.
+    pub(crate) fn awaits_last_response(&self) -> bool {
+        let oldest = self.oldest_request();
+        self.request_after(1) != oldest
+            && oldest
+                .and_then(|sequence| self.get(sequence))
+                .is_some_and(|wqe| wqe.progress == Progress::AwaitingResponse)
+    }
+
+    /// Records that the Response to the oldest outstanding Request was placed completely. `bytes`:
+    /// length of that Response.
+    pub(crate) fn request_answered(&mut self, bytes: u32) {
+        let last = self.awaits_last_response();
+        let Some(sequence) = self.requests.pop_front() else {
+            return;
+        };
+        self.answered = if last { 0 } else { self.answered + bytes };
+        if last && let Some(wqe) = self.get_mut(sequence) {
             wqe.progress = Progress::Answered;
         }
     }
@@ -687,7 +725,7 @@ impl SendQueue {
         }
         self.pinned.sweep();
         self.next = self.front;
-        self.requests.clear();
+        self.clear_requests();
     }
 
     /// Removes the oldest request, which has completed, from the ring.

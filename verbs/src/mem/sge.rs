@@ -39,6 +39,16 @@ struct Entry {
     index: u32,
 }
 
+/// A non-empty element as the sink of a Read Request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct SinkElement {
+    pub(crate) stag: STag,
+    pub(crate) to: u64,
+    /// Number of bytes of the list before this element.
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+}
+
 /// The registered memory of one work request. Clearing the list keeps its allocation for the next
 /// request.
 #[derive(Default)]
@@ -134,6 +144,18 @@ impl SgList {
         });
         self.total = total;
         Ok(())
+    }
+
+    /// Returns the non-empty element with `nth` non-empty ones before it.
+    #[inline]
+    pub(crate) fn element(&self, nth: usize) -> Option<SinkElement> {
+        let entry = self.entries.get(nth)?;
+        Some(SinkElement {
+            stag: entry.region.stag(),
+            to: entry.region.to_base() + entry.offset as u64,
+            start: u32::try_from(entry.start).ok()?,
+            len: u32::try_from(entry.len).ok()?,
+        })
     }
 
     /// Places bytes at an offset of the message, in address order, the last byte last.

@@ -168,12 +168,16 @@ impl<'a> SendWr<'a> {
         Self::with_remote(wr_id, op, Source::Inline(data), remote)
     }
 
-    /// Creates an RDMA Read from the start of `remote` into `sges` (`IBV_WR_RDMA_READ`, RFC 5040
-    /// section 5.2).
+    /// Creates an RDMA Read from the start of `remote` into `sges`, which are filled in order
+    /// (`IBV_WR_RDMA_READ`, RFC 5040 section 5.2).
     ///
-    /// On iWARP `sges` has at most one element, because a Read Request names one sink. The length
-    /// of the element is the number of bytes to read. Posting fails with
+    /// The sum of the lengths is the number of bytes to read. Posting fails with
     /// [`PostErrorKind::BeyondRemote`](crate::PostErrorKind::BeyondRemote) if `remote` is shorter.
+    ///
+    /// A Read Request on iWARP names one sink. The Read therefore sends one Request for each
+    /// element that is not empty, and completes once, after the last Response. Each Request takes
+    /// one of the places that ORD allows. With fewer places, later Requests wait for earlier
+    /// Responses.
     #[must_use]
     pub fn read(wr_id: u64, sges: &'a [Sge], remote: RemoteBuffer) -> Self {
         let op = |rkey, remote_addr| SendOp::Read { rkey, remote_addr };
@@ -202,7 +206,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Invalidates the STag of the sink after the whole response to this RDMA Read is placed.
+    /// Invalidates the STag of the sink after all bytes of this RDMA Read are placed. All elements
+    /// that are not empty must name this STag.
     ///
     /// This is the RDMA Read with Local Invalidate of the iWARP verbs (the kernel's
     /// `IB_WR_RDMA_READ_WITH_INV`). From the completion on neither the peer nor this side can
@@ -215,7 +220,7 @@ impl<'a> SendWr<'a> {
     /// [`Status::LocalQpOperation`](crate::Status::LocalQpOperation) although its bytes were
     /// placed. That ends the connection. Posting fails with
     /// [`PostErrorKind::NoSinkToInvalidate`](crate::PostErrorKind::NoSinkToInvalidate) unless the
-    /// request is a Read of at least one byte.
+    /// request is a Read of at least one byte into one STag.
     #[must_use]
     pub fn invalidate_sink(mut self) -> Self {
         self.invalidate_sink = true;

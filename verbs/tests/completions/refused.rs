@@ -123,7 +123,6 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
         );
     }
 
-    let two = [sge, sge];
     let five = [sge; 5];
     let huge = [
         Sge {
@@ -145,9 +144,9 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
             "5 scatter/gather",
         ),
         (
-            a.qp.post_send(&SendWr::read(1, &two, RemoteBuffer::at(0, 0))),
-            PostErrorKind::ReadSges { got: 2 },
-            "one Read Request names one sink",
+            a.qp.post_send(&SendWr::read(1, &five, RemoteBuffer::at(0, 0))),
+            PostErrorKind::TooManySges { got: 5, max: 4 },
+            "takes at most 4",
         ),
         (
             a.qp.post_send(&SendWr::send_inline(1, &long)),

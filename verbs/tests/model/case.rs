@@ -134,7 +134,7 @@ pub(crate) struct Lend {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
     TooManySges,
-    ReadSges,
+    NoSink,
     InlineTooLong,
     ImmediateUnfit,
     AtomicSink,

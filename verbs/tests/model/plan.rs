@@ -234,13 +234,22 @@ impl Plan<'_, '_> {
             (from, rkey, self.peer.inbox_model[at..at + len].to_vec())
         };
         let (index, sge) = self.sink(offset, &bytes);
+        // An odd offset makes four elements, some of them empty.
+        let cuts = [offset, at, 7 * offset];
+        let cuts = if offset % 2 == 1 { &cuts[..] } else { &[] };
+        let pieces = pieces(len, cuts).into_iter();
+        let sges = pieces.map(|(start, len)| Sge {
+            addr: sge.addr + start as u64,
+            len: len as u32,
+            ..sge
+        });
         let invalidate_sink = offset >= ENDING && len > 0;
         if !invalidate_sink {
             self.read_sinks.push((index, offset, len));
         }
         ReadyKind::Read {
             invalidate_sink,
-            sges: if len == 0 { Vec::new() } else { vec![sge] },
+            sges: if len == 0 { Vec::new() } else { sges.collect() },
             from,
             rkey,
         }

@@ -89,7 +89,7 @@ fn lend() -> impl Strategy<Value = Lend> {
 fn refused() -> impl Strategy<Value = Refused> {
     prop_oneof![
         Just(Refused::TooManySges),
-        Just(Refused::ReadSges),
+        Just(Refused::NoSink),
         Just(Refused::InlineTooLong),
         Just(Refused::ImmediateUnfit),
         Just(Refused::AtomicSink),

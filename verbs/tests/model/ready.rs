@@ -286,7 +286,7 @@ impl Refused {
     fn wr(self, id: u64, sges: &[Sge]) -> SendWr<'_> {
         match self {
             Refused::TooManySges => SendWr::send(id, sges),
-            Refused::ReadSges => SendWr::read(id, &sges[..2], RemoteBuffer::at(0, 0)),
+            Refused::NoSink => SendWr::send(id, &sges[..2]).invalidate_sink(),
             Refused::InlineTooLong => SendWr::write_inline(id, &LONG, RemoteBuffer::at(0, 0)),
             Refused::ImmediateUnfit => SendWr::send(id, &sges[..1]).with_immediate([1; 8]),
             Refused::AtomicSink => SendWr::swap(id, &sges[..2], RemoteBuffer::at(0, 0), 1),
@@ -299,7 +299,7 @@ impl Refused {
         use PostErrorKind as K;
         match self {
             Refused::TooManySges => matches!(kind, K::TooManySges { got: 5, max: 4 }),
-            Refused::ReadSges => matches!(kind, K::ReadSges { got: 2 }),
+            Refused::NoSink => matches!(kind, K::NoSinkToInvalidate { .. }),
             Refused::InlineTooLong => matches!(kind, K::InlineTooLong { got: 300, .. }),
             Refused::ImmediateUnfit => matches!(kind, K::ImmediateUnfit { .. }),
             Refused::AtomicSink => matches!(kind, K::AtomicSink { elements: 2, .. }),

@@ -13,7 +13,7 @@ fn a_device_tells_the_limits_of_its_settings() {
     let attr = device.query();
     assert_eq!((attr.max_qp, attr.max_cqe), (7, 99));
     assert_eq!((attr.max_qp_rd_atom, attr.max_qp_init_rd_atom), (3, 5));
-    assert_eq!((attr.max_sge_rd, attr.phys_port_cnt), (1, 1));
+    assert_eq!((attr.max_sge_rd, attr.phys_port_cnt), (attr.max_sge, 1));
     // The reported limits must be the actual ones.
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(99).unwrap());
     device.create_cq(100).unwrap_err();

@@ -41,6 +41,34 @@ fn a_read_ends_the_stag_of_its_sink_when_all_of_it_is_placed() {
 }
 
 #[test]
+fn a_read_into_several_elements_ends_their_stag_when_the_last_is_placed() {
+    for wire in Wire::BOTH {
+        let (a, b) = pair(wire);
+        let (lent, sink) = (b.filled(1, 100_000), a.blank(100_000));
+        let remote = lent.remote();
+        // The elements are in the reverse order of their addresses.
+        let sges = [
+            sink.sge(70_000, 30_000),
+            sink.sge(0, 0),
+            sink.sge(30_000, 40_000),
+            sink.sge(0, 30_000),
+        ];
+        let read = SendWr::read(1, &sges, RemoteBuffer::at(remote.addr, remote.rkey));
+        a.qp.post_send(&read.invalidate_sink()).unwrap();
+        let done = a.send_cq.success(1);
+        assert_eq!(
+            (done.byte_len, done.invalidated),
+            (100_000, Some(sink.rkey()))
+        );
+        let bytes = pattern(1, 100_000);
+        assert_eq!(slice(&sink, 70_000, 30_000), bytes[..30_000]);
+        assert_eq!(slice(&sink, 30_000, 40_000), bytes[30_000..70_000]);
+        assert_eq!(slice(&sink, 0, 30_000), bytes[70_000..]);
+        assert_no_lkey(&a, &sink);
+    }
+}
+
+#[test]
 fn a_read_without_it_tells_no_invalidated_stag() {
     let (a, b) = pair(Wire::Kernel);
     let (lent, sink) = (b.filled(1, 100), a.blank(100));
@@ -181,9 +209,10 @@ fn a_sink_with_a_window_bound_to_it_is_an_error_of_the_read() {
 #[test]
 fn what_has_no_sink_or_none_of_this_qp_is_refused_when_it_is_posted() {
     let (a, b) = pair(Wire::Kernel);
-    let (own, lent) = (a.blank(8), b.blank(8));
+    let (own, more, lent) = (a.blank(8), a.blank(8), b.blank(8));
     let remote = lent.remote();
     let sges = [own.sge(0, 8)];
+    let different = [own.sge(0, 4), more.sge(0, 4)];
     let none = [own.sge(0, 0)];
     for (wr, words) in [
         (SendWr::send(1, &sges), "a Send has no sink"),
@@ -207,6 +236,10 @@ fn what_has_no_sink_or_none_of_this_qp_is_refused_when_it_is_posted() {
         (
             SendWr::read(1, &none, RemoteBuffer::at(remote.addr, remote.rkey)),
             "an empty RDMA Read has no sink",
+        ),
+        (
+            SendWr::read(1, &different, RemoteBuffer::at(remote.addr, remote.rkey)),
+            "an RDMA Read into elements with different lkeys has no sink",
         ),
     ] {
         let error = a.qp.post_send(&wr.invalidate_sink()).unwrap_err();

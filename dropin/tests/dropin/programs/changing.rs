@@ -52,6 +52,9 @@ fn read(place: Place<'_>) -> Result<String, String> {
 fn storage(place: Place<'_>) -> Result<String, String> {
     let [client, server] = pair(place, "storage.c", &[])?;
     check(&client, &["128 blocks were written, read and compared\n"])?;
-    check(&server, &["with more than one Read at once: yes\n"])?;
+    check(
+        &server,
+        &["with more than one Read at once: yes, with 8 elements each\n"],
+    )?;
     Ok(client + &server)
 }

@@ -61,14 +61,6 @@ pub enum PostErrorKind {
         /// Largest number of elements.
         max: usize,
     },
-    /// A Read with more than one element.
-    #[error(
-        "an RDMA Read on iWARP has one sink element, not {got}: one Read Request names one sink (RFC 5040 section 5.2)"
-    )]
-    ReadSges {
-        /// Number of elements given.
-        got: usize,
-    },
     /// A window that is not of type 1 was passed to `Qp::bind_mw`.
     #[error(
         "a memory window of {kind} is bound with a work request (SendWr::bind_window); Qp::bind_mw is for type 1"
@@ -105,9 +97,9 @@ pub enum PostErrorKind {
         /// The operation that was posted.
         operation: &'static str,
     },
-    /// Invalidation of the sink was requested for a request without a sink.
+    /// Invalidation of the sink was requested for a request that does not have exactly one.
     #[error(
-        "{operation} has no sink to invalidate: only an RDMA Read of at least one byte has one"
+        "{operation} has no sink to invalidate: only an RDMA Read of at least one byte has one, if all its elements have the same lkey"
     )]
     NoSinkToInvalidate {
         /// The operation that was posted.

@@ -24,7 +24,10 @@ enum Kind {
     Write {
         inline: bool,
     },
-    Read,
+    /// A Read, into one element or into the same list as that of a Send.
+    Read {
+        several: bool,
+    },
     /// Atomic operation on the nth word of the peer's region.
     Atomic {
         nth: u8,
@@ -70,7 +73,7 @@ fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
     let kind = prop_oneof![
         any::<bool>().prop_map(|inline| Kind::Send { inline }),
         any::<bool>().prop_map(|inline| Kind::Write { inline }),
-        Just(Kind::Read),
+        any::<bool>().prop_map(|several| Kind::Read { several }),
         any::<(u8, bool)>().prop_map(|(nth, swap)| Kind::Atomic { nth, swap }),
         any::<bool>().prop_map(|solicited| Kind::Immediate { solicited }),
         any::<bool>().prop_map(|inline| Kind::WriteWithImmediate { inline }),
@@ -193,7 +196,8 @@ impl Side {
                 SendWr::write_inline(3, &inline, RemoteBuffer::at(to, rkey))
             }
             Kind::Write { inline: false } => SendWr::write(4, &sges, RemoteBuffer::at(to, rkey)),
-            Kind::Read => SendWr::read(5, &whole, RemoteBuffer::at(to, rkey)),
+            Kind::Read { several: false } => SendWr::read(5, &whole, RemoteBuffer::at(to, rkey)),
+            Kind::Read { several: true } => SendWr::read(5, &sges, RemoteBuffer::at(to, rkey)),
             Kind::Atomic { nth, swap: false } => {
                 SendWr::fetch_add(6, &word, RemoteBuffer::at(to + 8 * u64::from(nth), rkey), 1)
             }
@@ -394,7 +398,7 @@ fn full_segments_and_empty_elements_make_no_empty_segment() {
         Kind::Send { inline: true },
         Kind::Write { inline: false },
         Kind::Write { inline: true },
-        Kind::Read,
+        Kind::Read { several: false },
         Kind::WriteWithImmediate { inline: false },
         Kind::WriteWithImmediate { inline: true },
     ];
