@@ -81,6 +81,44 @@ impl ForkGuard {
     }
 }
 
+/// Lock of a static, for short work. A thread of the parent may hold it at a fork. The child, which
+/// does not have this thread, takes the lock over.
+pub(crate) struct ForkLock {
+    /// Number of the process whose thread holds the lock, or 0.
+    holder: AtomicU32,
+}
+
+/// The lock is held until this is dropped.
+pub(crate) struct ForkLockHeld<'a>(&'a ForkLock);
+
+impl ForkLock {
+    pub(crate) const fn new() -> Self {
+        ForkLock {
+            holder: AtomicU32::new(0),
+        }
+    }
+
+    /// Waits while another thread of this process holds the lock, and takes it.
+    pub(crate) fn lock(&self) -> ForkLockHeld<'_> {
+        let here = ForkGuard::here().number;
+        let take = |holder| (holder != here).then_some(here);
+        while self
+            .holder
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, take)
+            .is_err()
+        {
+            std::thread::yield_now();
+        }
+        ForkLockHeld(self)
+    }
+}
+
+impl Drop for ForkLockHeld<'_> {
+    fn drop(&mut self) {
+        self.0.holder.store(0, Ordering::Release);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +128,34 @@ mod tests {
         let (one, other) = (ForkGuard::here(), ForkGuard::here());
         assert_eq!(one.number, other.number);
         assert!(one.is_here() && other.check().is_ok());
+    }
+
+    #[test]
+    fn one_thread_of_a_process_holds_a_lock_at_a_time() {
+        const ROUNDS: u32 = if cfg!(miri) { 20 } else { 2000 };
+        static LOCK: ForkLock = ForkLock::new();
+        let sum = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        let _held = LOCK.lock();
+                        // Not atomic as a whole.
+                        let before = sum.load(Ordering::Relaxed);
+                        std::thread::yield_now();
+                        sum.store(before + 1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.into_inner(), 4 * ROUNDS);
+    }
+
+    #[test]
+    fn a_lock_that_another_process_holds_is_taken_over() {
+        let lock = ForkLock::new();
+        lock.holder.store(u32::MAX, Ordering::Relaxed);
+        drop(lock.lock());
+        assert_eq!(lock.holder.load(Ordering::Relaxed), 0);
     }
 }

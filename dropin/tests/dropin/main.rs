@@ -16,6 +16,7 @@ mod process;
 mod programs;
 mod raw;
 mod tables;
+mod vanished;
 mod variables;
 
 use std::process::ExitCode;
@@ -218,6 +219,21 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         "ends::private_data_that_siw_cannot_take_is_refused_in_words",
         &["libibverbs-dev", "librdmacm-dev"],
         ends::private_data_that_siw_cannot_take_is_refused_in_words,
+    ),
+    (
+        "vanished::a_handler_that_is_older_sees_the_faults_of_the_program",
+        &["libibverbs-dev", "librdmacm-dev"],
+        vanished::a_handler_that_is_older_sees_the_faults_of_the_program,
+    ),
+    (
+        "vanished::a_handler_that_replaces_ours_sees_the_faults_of_the_program",
+        &["libibverbs-dev", "librdmacm-dev"],
+        vanished::a_handler_that_replaces_ours_sees_the_faults_of_the_program,
+    ),
+    (
+        "vanished::a_fault_of_a_program_without_a_handler_ends_it",
+        &["libibverbs-dev", "librdmacm-dev"],
+        vanished::a_fault_of_a_program_without_a_handler_ends_it,
     ),
 ];
 

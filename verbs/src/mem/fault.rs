@@ -26,9 +26,11 @@ mod table {
     use core::cell::UnsafeCell;
     use core::mem::{self, MaybeUninit};
     use core::ptr;
+    use core::sync::atomic::{AtomicUsize, Ordering};
 
     use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
-    use parking_lot::Mutex;
+
+    use crate::fork_guard::ForkLock;
 
     /// A fault from `start` up to `end` continues at `landing`. The numbers are relative to their
     /// own addresses, so the table needs no relocation.
@@ -58,18 +60,19 @@ mod table {
     /// The action that a handler has replaced.
     struct Previous(UnsafeCell<MaybeUninit<sigaction>>);
 
-    // SAFETY: an action is written once, under the lock of `INSTALLED`, before its handler is
-    // installed. Only that handler reads it.
+    // SAFETY: an action is written once, under `LOCK`, before its handler is installed. Only that
+    // handler reads it.
     unsafe impl Sync for Previous {}
 
     static PREVIOUS: [[Previous; 2]; LEVELS] =
         [const { [const { Previous(UnsafeCell::new(MaybeUninit::zeroed())) }; 2] }; LEVELS];
-    /// Number of handlers that were installed for each signal.
-    static INSTALLED: Mutex<[usize; 2]> = Mutex::new([0; 2]);
+    /// Number of handlers that were taken for each signal. Changed under `LOCK`.
+    static TAKEN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    static LOCK: ForkLock = ForkLock::new();
 
     /// Installs the handlers, unless they are.
     pub(in crate::mem) fn install() {
-        let mut installed = INSTALLED.lock();
+        let _held = LOCK.lock();
         for (index, signal) in SIGNALS.into_iter().enumerate() {
             // SAFETY: the structure has only numbers and pointers, so all bytes may be zero.
             let mut action: sigaction = unsafe { mem::zeroed() };
@@ -79,10 +82,13 @@ mod table {
             }
             let current = action.sa_sigaction;
             let ours = |handler: &Handler| *handler as *const () as usize == current;
-            let level = installed[index];
+            let level = TAKEN[index].load(Ordering::Relaxed);
             if HANDLERS.iter().any(ours) || level >= LEVELS {
                 continue;
             }
+            // A fork at any point below must not make the child take this level again, because its
+            // handler may be installed.
+            TAKEN[index].store(level + 1, Ordering::Relaxed);
             // SAFETY: the handler of this level is not installed, so nothing reads it.
             unsafe { (*PREVIOUS[level][index].0.get()).write(action) };
             action.sa_sigaction = HANDLERS[level] as *const () as usize;
@@ -94,7 +100,6 @@ mod table {
             // SAFETY: the handler only reads static memory and calls functions that are
             // async-signal-safe, and its predecessor.
             unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
-            installed[index] += 1;
         }
     }
 
@@ -194,6 +199,51 @@ mod table {
             let mut action: sigaction = mem::zeroed();
             action.sa_sigaction = libc::SIG_DFL;
             libc::sigaction(signal, &raw const action, ptr::null_mut());
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::thread;
+        use std::time::Duration;
+
+        use super::*;
+
+        /// Without a lock that knows of forks, the child would wait for a thread that it does not
+        /// have.
+        #[test]
+        fn a_fork_during_an_installation_does_not_stop_the_child_from_installing() {
+            /// Time after which the child hangs, in steps of 10 ms.
+            const STEPS: u32 = 30_000;
+            if std::env::var_os("QEMU_LD_PREFIX").is_some() {
+                eprintln!("SKIPPED: QEMU's user emulation takes MADV_WIPEONFORK and does not wipe");
+                return;
+            }
+            let held = LOCK.lock();
+            // SAFETY: until it ends, the child calls only functions that are async-signal-safe.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                install();
+                // SAFETY: ends the child without destructors.
+                unsafe { libc::_exit(7) }
+            }
+            drop(held);
+            assert!(child > 0, "fork failed");
+            let mut status = 0;
+            // SAFETY: the child is one of this test, and `status` is valid.
+            let ended = (0..STEPS).any(|_| unsafe {
+                thread::sleep(Duration::from_millis(10));
+                libc::waitpid(child, &raw mut status, libc::WNOHANG) == child
+            });
+            if !ended {
+                // SAFETY: as above.
+                unsafe {
+                    libc::kill(child, libc::SIGKILL);
+                    libc::waitpid(child, &raw mut status, 0);
+                }
+            }
+            assert!(ended, "the child waits for ever");
+            assert_eq!(libc::WEXITSTATUS(status), 7);
         }
     }
 }
