@@ -10,6 +10,7 @@
 mod denial;
 mod disclosure;
 mod half_open;
+mod in_time;
 mod limits;
 mod local;
 mod short_memory;

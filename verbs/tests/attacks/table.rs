@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     include_str!("denial.rs"),
     include_str!("disclosure.rs"),
     include_str!("half_open.rs"),
+    include_str!("in_time.rs"),
     include_str!("limits.rs"),
     include_str!("local.rs"),
     include_str!("short_memory.rs"),
