@@ -63,7 +63,7 @@ usage: ./ci.sh PART...
            target/reports/fuzz-coverage.md; not in `all`
   sim      10,000 runs of the simulator; --seeds N for more; --seed S --log shows one run. `all`
            has 4,000
-  robustness  hostile peers attack a real process, with full loads, about 22 minutes; writes
+  robustness  hostile peers attack a real process, with full loads, about 28 minutes; writes
            target/reports/robustness.md; not in `all`, whose `test` has small loads
   bench    uwarp beside raw TCP and other programs, about 5 minutes; writes
            target/reports/performance.md; not in `all`. --install-peers installs the other programs
@@ -295,6 +295,8 @@ part_mutants() {
 }
 
 part_robustness() {
+    # For a C program on the drop-in library.
+    install_guest_packages "$(missing_packages gcc libc6-dev libibverbs-dev librdmacm-dev)"
     UWARP_ROBUSTNESS=full UWARP_ROBUSTNESS_REPORT=$(report_path robustness) \
         cargo test --release --locked -p uwarp --test robustness
 }
@@ -342,15 +344,20 @@ part_demo() {
 DROPIN_PACKAGES="rdmacm-utils ibverbs-utils libibverbs1 librdmacm1 perftest qperf fio tgt libiscsi-bin qemu-system-x86 libfabric-bin libfabric1 python3-pyverbs
     openmpi-bin libopenmpi-dev gcc libc6-dev libibverbs-dev librdmacm-dev iproute2 util-linux"
 
+# Prints those of the Debian packages that are not installed.
+missing_packages() { # PACKAGE...
+    local package
+    for package; do
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || printf ' %s' "$package"
+    done
+}
+
 # Installs the packages of the programs for the drop-in library. If all are installed, no test that
 # needs them may skip.
 dropin_packages() {
     local package missing="" version
-    for package in $DROPIN_PACKAGES; do
-        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=" $package"
-    done
-    install_guest_packages "$missing"
-    missing=""
+    # shellcheck disable=SC2086
+    install_guest_packages "$(missing_packages $DROPIN_PACKAGES)"
     for package in $DROPIN_PACKAGES; do
         version=$(dpkg-query -W -f '${Version}' "$package" 2>/dev/null || true)
         echo "$package ${version:-is not installed}"

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::report::MIB;
+use crate::report::{Figures, MIB};
 use crate::scene::Scene;
-use crate::victim::{Confined, Usage};
-use crate::{Result, deaths, messages, startup, strangers};
+use crate::victim::Confined;
+use crate::{Result, deaths, messages, startup, strangers, unread};
 
 /// Definition of one attack.
 pub(crate) struct Attack {
@@ -23,12 +23,25 @@ pub(crate) struct Attack {
     /// Maximum memory in MiB that the victim may use besides the application's memory, in a full
     /// run and in a small one. The limits are close to the observed values, so that a leak shows.
     pub(crate) memory: [u64; 2],
-    /// True if honest peers connect to the same listener during the attack. They cannot connect if
-    /// the victim has no descriptors left, or is killed.
-    pub(crate) visited: bool,
-    /// Runs the attack. Returns its outcome, or an error if the victim misbehaved.
-    pub(crate) run: fn(&mut Scene, &mut Pace) -> Result<AttackOutcome>,
+    pub(crate) run: Run,
 }
+
+/// Function that runs an attack, by the process that it attacks. Returns an error if the process
+/// misbehaved.
+#[derive(Clone, Copy)]
+pub(crate) enum Run {
+    /// The victim of a scene, to which honest peers connect during the attack.
+    Visited(fn(&mut Scene, &mut Pace) -> Result<AttackOutcome>),
+    /// The victim of a scene, which cannot serve new peers during the attack. They connect as soon
+    /// as it is over.
+    VisitedLater(fn(&mut Scene, &mut Pace) -> Result<AttackOutcome>),
+    /// A process that the function starts, with honest peers of its own.
+    Own(Own),
+}
+
+/// Function that starts the process which it attacks. Its second argument is true in a full run.
+/// Returns nothing if it was skipped.
+pub(crate) type Own = fn(&mut Pace, bool) -> Result<Option<(AttackOutcome, Figures)>>;
 
 /// Outcome of an attack, for the table.
 pub(crate) struct AttackOutcome {
@@ -36,9 +49,6 @@ pub(crate) struct AttackOutcome {
     pub(crate) result: String,
     /// Bytes that the victim's application registered for the attack.
     pub(crate) own_memory: u64,
-    /// Usage of the attacked process before the attack and at its peak, if it is not the victim of
-    /// the scene.
-    pub(crate) itself: Option<(Usage, Usage)>,
 }
 
 impl AttackOutcome {
@@ -47,7 +57,6 @@ impl AttackOutcome {
             load,
             result: result.to_owned(),
             own_memory: 0,
-            itself: None,
         }
     }
 }
@@ -66,8 +75,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         confined: Confined::Not,
         // 1,024 connections in startup use 1 to 2 KiB each.
         memory: [12; 2],
-        visited: true,
-        run: startup::half_open,
+        run: Run::Visited(startup::half_open),
     },
     Attack {
         name: "half_open_from_many_addresses",
@@ -78,8 +86,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         // 4,096 connections in startup, and the timers of reset connections, which stay until they
         // expire.
         memory: [16; 2],
-        visited: true,
-        run: startup::half_open_from_many_addresses,
+        run: Run::Visited(startup::half_open_from_many_addresses),
     },
     Attack {
         name: "accepted_and_silent",
@@ -89,8 +96,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         confined: Confined::Not,
         // 1,000 connections of the application use 12 KiB each.
         memory: [20; 2],
-        visited: true,
-        run: startup::accepted_and_silent,
+        run: Run::Visited(startup::accepted_and_silent),
     },
     Attack {
         name: "out_of_descriptors",
@@ -99,8 +105,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         rate: 1_000,
         confined: Confined::Descriptors(128),
         memory: SOME,
-        visited: false,
-        run: startup::out_of_descriptors,
+        run: Run::VisitedLater(startup::out_of_descriptors),
     },
     Attack {
         name: "slow_startup",
@@ -109,8 +114,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         rate: 1_000,
         confined: Confined::Not,
         memory: SOME,
-        visited: true,
-        run: startup::slow_startup,
+        run: Run::Visited(startup::slow_startup),
     },
     Attack {
         name: "oversized_private_data",
@@ -119,8 +123,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         rate: 2_000,
         confined: Confined::Not,
         memory: SOME,
-        visited: true,
-        run: startup::oversized_private_data,
+        run: Run::Visited(startup::oversized_private_data),
     },
     Attack {
         name: "connect_and_reset",
@@ -129,8 +132,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         rate: 5_000,
         confined: Confined::Not,
         memory: SOME,
-        visited: true,
-        run: startup::connect_and_reset,
+        run: Run::Visited(startup::connect_and_reset),
     },
     Attack {
         name: "terminate_storm",
@@ -139,8 +141,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         rate: 500,
         confined: Confined::Not,
         memory: SOME,
-        visited: true,
-        run: messages::terminate_storm,
+        run: Run::Visited(messages::terminate_storm),
     },
     Attack {
         name: "reads_of_4_gib",
@@ -149,8 +150,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         rate: 500,
         confined: Confined::Not,
         memory: SOME,
-        visited: true,
-        run: messages::reads_of_4_gib,
+        run: Run::Visited(messages::reads_of_4_gib),
     },
     Attack {
         name: "reads_without_reading",
@@ -161,8 +161,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         // The batches of one address use at most 64 MiB (SECURITY.md). Each of 1,000 connections
         // also has a small batch, and 12 KiB of the application.
         memory: [112, 20],
-        visited: true,
-        run: messages::reads_without_reading,
+        run: Run::Visited(messages::reads_without_reading),
     },
     Attack {
         name: "unfinished_fpdus",
@@ -173,8 +172,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         // At most 64 MiB for each of the two addresses (SECURITY.md), and 12 KiB for each
         // connection.
         memory: [144, 20],
-        visited: true,
-        run: messages::unfinished_fpdus,
+        run: Run::Visited(messages::unfinished_fpdus),
     },
     Attack {
         name: "all_together",
@@ -184,8 +182,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         confined: Confined::Not,
         // At most 64 MiB for the Reads and 64 MiB for the FPDUs, and 12 KiB for each connection.
         memory: [144, 24],
-        visited: true,
-        run: messages::all_together,
+        run: Run::Visited(messages::all_together),
     },
     Attack {
         name: "stag_guessing",
@@ -195,8 +192,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         confined: Confined::Not,
         // A leak of 17 bytes for each connection exceeds this.
         memory: [16; 2],
-        visited: true,
-        run: messages::stag_guessing,
+        run: Run::Visited(messages::stag_guessing),
     },
     Attack {
         name: "zero_length_flood",
@@ -205,8 +201,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         rate: 1_000_000,
         confined: Confined::Not,
         memory: SOME,
-        visited: true,
-        run: messages::zero_length_flood,
+        run: Run::Visited(messages::zero_length_flood),
     },
     Attack {
         name: "strangers_at_the_control_port",
@@ -215,8 +210,25 @@ pub(crate) const ATTACKS: &[Attack] = &[
         rate: 200,
         confined: Confined::Not,
         memory: SOME,
-        visited: true,
-        run: strangers::at_the_control_port,
+        run: Run::Visited(strangers::at_the_control_port),
+    },
+    Attack {
+        name: "words_on_stderr_of_a_command",
+        title: "garbage for `uwarp rping -s -P`, from eight addresses, and nobody reads its standard error",
+        load: [40_000, 400],
+        rate: 1_000,
+        confined: Confined::Not,
+        memory: SOME,
+        run: Run::Own(unread::of_a_command),
+    },
+    Attack {
+        name: "words_on_stderr_of_a_program",
+        title: "garbage for a C program on the drop-in library, from eight addresses, and nobody reads its standard error",
+        load: [40_000, 400],
+        rate: 1_000,
+        confined: Confined::Not,
+        memory: SOME,
+        run: Run::Own(unread::of_a_program),
     },
     Attack {
         name: "peer_killed",
@@ -225,8 +237,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         rate: usize::MAX,
         confined: Confined::Not,
         memory: SOME,
-        visited: true,
-        run: deaths::peer_killed,
+        run: Run::Visited(deaths::peer_killed),
     },
     Attack {
         name: "victim_killed",
@@ -235,20 +246,18 @@ pub(crate) const ATTACKS: &[Attack] = &[
         rate: 1,
         confined: Confined::Not,
         memory: SOME,
-        visited: false,
-        run: deaths::victim_killed,
+        run: Run::Own(deaths::victim_killed),
     },
     Attack {
         name: ROUNDS,
-        title: "all of the above against one process, one after the other (except out of descriptors and killing it)",
+        title: "all of the above against one process, one after the other (except those that need a process of their own)",
         load: [6, 3],
         rate: usize::MAX,
         confined: Confined::OneArena,
         // The largest of the small loads above is allowed 24 MiB. The allocator also keeps some
         // memory after each attack. Observed: 17 MiB.
         memory: [32; 2],
-        visited: true,
-        run: rounds,
+        run: Run::Visited(rounds),
     },
 ];
 
@@ -269,10 +278,12 @@ fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     // so twice as many rounds distinguish the two cases.
     while left.len() < rounds {
         pace.next();
-        // Attacks without visitors end the process or need their own process, so they are skipped.
-        let attacks = ATTACKS.iter().filter(|attack| attack.visited);
-        for attack in attacks.filter(|attack| attack.name != ROUNDS) {
-            let outcome = (attack.run)(scene, &mut Pace::new(attack.load[1], attack.rate));
+        for attack in ATTACKS.iter().filter(|attack| attack.name != ROUNDS) {
+            // The others need a process of their own.
+            let Run::Visited(run) = attack.run else {
+                continue;
+            };
+            let outcome = run(scene, &mut Pace::new(attack.load[1], attack.rate));
             let outcome = outcome.map_err(|error| format!("{}: {error}", attack.name))?;
             scene.victim.wait_recovered(before)?;
             own_memory = outcome.own_memory.max(own_memory);

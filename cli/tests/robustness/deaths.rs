@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use crate::attacks::{AttackOutcome, Pace};
 use crate::controller::{Controller, Region};
-use crate::honest::{Client, ROOM};
+use crate::honest::{self, Client, Honest, ROOM, Rounds, Visits, Work as _};
 use crate::raw::Peer;
+use crate::report::Figures;
 use crate::scene::Scene;
-use crate::victim::{Confined, Usage, Victim};
+use crate::victim::{Confined, Usage, Victim, Watch};
 use crate::{PATIENCE, Result};
 
 /// Environment variable that makes this program the writer that is killed. Its value contains the
@@ -131,55 +132,112 @@ fn wait_half_written(controller: &mut Controller, region: Region) -> Result<()> 
     }
 }
 
-/// Kills the victim, and starts it again on the same ports.
-pub(crate) fn victim_killed(_: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
-    let mut ports = [0, 0];
-    let (mut before, mut most) = (None, Usage::default());
-    let (mut killed, mut slowest) = (None::<Instant>, Duration::ZERO);
-    let mut noticed_after = Duration::ZERO;
-    for _ in &mut *pace {
-        let mut victim = Victim::start(ports, Confined::Not)?;
+/// A process from its start until it is killed, with the honest peer that it serves.
+struct Life {
+    victim: Victim,
+    /// Application of the victim. Its listener ends with it.
+    _controller: Controller,
+    listener: SocketAddr,
+    region: Region,
+    watch: Watch,
+    honest: Honest,
+}
+
+impl Life {
+    /// Starts a process on these ports. Performs the visit of a newcomer as soon as the process
+    /// listens, and then starts the honest peer.
+    fn start(ports: [u16; 2], rounds: &Rounds, visits: &mut Visits, whole: bool) -> Result<Life> {
+        let victim = Victim::start(ports, Confined::Not)?;
         let watch = victim.watch();
-        ports = [victim.rdma.port(), victim.control.port()];
         let mut controller = Controller::connect(victim.control)?;
         let region = controller.register(ROOM, "lw,rw,rr")?;
-        let mut client = Client::connect(controller.listen()?, region)?;
-        client.round()?;
-        if let Some(killed) = killed {
-            slowest = slowest.max(killed.elapsed());
-        }
-        before.get_or_insert(victim.usage()?);
-        let peer = thread::spawn(move || {
-            loop {
-                if let Err(error) = client.round() {
-                    return error.to_string();
-                }
-            }
-        });
-        thread::sleep(Duration::from_millis(500));
-        let seen = watch.most();
+        let listener = controller.listen()?;
+        visits.add(|| Client::connect(listener, region)?.round())?;
+        let client = Client::connect(listener, region)?;
+        Ok(Life {
+            honest: Honest::start(client, rounds.clone(), honest::rest(whole))?,
+            victim,
+            _controller: controller,
+            listener,
+            region,
+            watch,
+        })
+    }
+
+    fn ports(&self) -> [u16; 2] {
+        [self.victim.rdma.port(), self.victim.control.port()]
+    }
+
+    /// Kills the process. Returns its usage at its peak, its processor time, and the time until its
+    /// peer had noticed.
+    fn end(self) -> Result<(Usage, f64, Duration)> {
+        let Life {
+            mut victim,
+            watch,
+            honest,
+            ..
+        } = self;
+        let most = watch.most();
+        let processor = victim.processor()?;
         drop(watch);
-        most.memory = most.memory.max(seen.memory);
-        most.descriptors = most.descriptors.max(seen.descriptors);
         victim.kill()?;
-        let now = Instant::now();
-        let error = peer.join().map_err(|_| "the peer has panicked")?;
-        noticed_after = noticed_after.max(now.elapsed());
-        killed = Some(now);
-        if error.contains("got no completion") {
+        let killed = Instant::now();
+        let Err(error) = honest.wait_end() else {
+            return Err("its peer has ended without an error".into());
+        };
+        let noticed_after = killed.elapsed();
+        if error.to_string().contains("got no completion") {
             return Err(format!("its peer noticed nothing: {error}").into());
         }
+        Ok((most, processor, noticed_after))
     }
+}
+
+/// Kills the victim, and starts it again on the same ports.
+pub(crate) fn victim_killed(
+    pace: &mut Pace,
+    whole: bool,
+) -> Result<Option<(AttackOutcome, Figures)>> {
+    let (rounds, mut visits) = (Rounds::of::<Client>(), Visits::default());
+    let mut life = Life::start([0, 0], &rounds, &mut visits, whole)?;
+    let ports = life.ports();
+    let quiet = rounds.sample(whole);
+    let before = life.victim.usage()?;
+    visits = Visits::default();
+
+    let (mut most, mut processor) = (Usage::default(), 0.0);
+    let (mut slowest, mut noticed_after) = (Duration::ZERO, Duration::ZERO);
+    let from = Instant::now();
+    for _ in &mut *pace {
+        let ended = life.end()?;
+        most = most.max(ended.0);
+        processor += ended.1;
+        noticed_after = noticed_after.max(ended.2);
+        let killed = Instant::now();
+        life = Life::start(ports, &rounds, &mut visits, whole)?;
+        slowest = slowest.max(killed.elapsed());
+    }
+    // The last process has a second as well.
+    thread::sleep(Duration::from_secs(1));
+    let rates = rounds.rates(from, Instant::now());
+    let afterwards = rounds.sample(whole);
+    Client::connect(life.listener, life.region)?.round()?;
+    let (last, used, _) = life.end()?;
     let outcome = AttackOutcome::new(
-        format!("{} times", pace.load()),
+        pace.summary(),
         &format!(
             "after {} ms all work of its peer has completed in error; the next process takes the same ports, and has served a peer {:.1} s after the kill",
             noticed_after.as_millis(),
             slowest.as_secs_f64()
         ),
     );
-    Ok(AttackOutcome {
-        itself: before.map(|before| (before, most)),
-        ..outcome
-    })
+    let figures = Figures {
+        before,
+        most: most.max(last),
+        processor: processor + used,
+        rates,
+        quiet: [quiet, afterwards],
+        visits,
+    };
+    Ok(Some((outcome, figures)))
 }

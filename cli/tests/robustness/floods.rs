@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::Result;
-use crate::attacks::{Attack, AttackOutcome, Pace};
+use crate::attacks::{Attack, AttackOutcome, Pace, Run};
 use crate::link::LinkKind;
 use crate::scene::Scene;
 use crate::victim::Confined;
@@ -66,8 +66,7 @@ const fn flood(
         rate: 10_000,
         confined: Confined::Not,
         memory: [MEMORY; 2],
-        visited: true,
-        run,
+        run: Run::Visited(run),
     };
     Flood { link, attack }
 }

@@ -39,6 +39,15 @@ impl Origin {
     }
 }
 
+/// Work of an honest peer, which must succeed.
+pub(crate) trait Work: Send + 'static {
+    /// Number of bytes that a round moves, both directions together.
+    const BYTES: u64;
+
+    /// Moves data in both directions, and compares.
+    fn round(&mut self) -> Result<()>;
+}
+
 /// Honest client with an established connection.
 pub(crate) struct Client {
     qp: Qp,
@@ -77,9 +86,13 @@ impl Client {
         client.qp.connect(listener, &ConnectOptions::default())?;
         Ok(client)
     }
+}
+
+impl Work for Client {
+    const BYTES: u64 = 2 * ROOM;
 
     /// Writes new bytes, reads them back, and compares.
-    pub(crate) fn round(&mut self) -> Result<()> {
+    fn round(&mut self) -> Result<()> {
         self.round += 1;
         let len = usize::try_from(ROOM)?;
         let words = 0..ROOM / 8;
@@ -122,50 +135,36 @@ impl Client {
     }
 }
 
-/// Thread in which an honest client works until it is stopped.
-pub(crate) struct Honest {
-    stop: Arc<AtomicBool>,
-    /// Time at which each round ended.
-    rounds: Arc<Mutex<Vec<Instant>>>,
-    thread: Option<JoinHandle<std::result::Result<(), String>>>,
+/// Times at which the rounds of an honest peer ended.
+#[derive(Clone)]
+pub(crate) struct Rounds {
+    ended: Arc<Mutex<Vec<Instant>>>,
+    /// Number of bytes that each round moves.
+    bytes: u64,
 }
 
-impl Honest {
-    pub(crate) fn start(
-        origin: &Origin,
-        listener: SocketAddr,
-        to: Region,
-        rest: Duration,
-    ) -> Result<Honest> {
-        let mut client = Client::connect_from(origin, listener, to)?;
-        client.round()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let rounds = Arc::new(Mutex::new(Vec::new()));
-        let (stopped, done) = (Arc::clone(&stop), Arc::clone(&rounds));
-        let thread = thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                client.round().map_err(|error| error.to_string())?;
-                lock(&done).push(Instant::now());
-                thread::sleep(rest);
-            }
-            Ok(())
-        });
-        Ok(Honest {
-            stop,
-            rounds,
-            thread: Some(thread),
-        })
+impl Rounds {
+    /// Returns an empty list for this kind of work.
+    pub(crate) fn of<W: Work>() -> Rounds {
+        Rounds {
+            ended: Arc::default(),
+            bytes: W::BYTES,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the throughput between two times, in bytes a second, both directions together: the
     /// average, and that of the worst second.
     pub(crate) fn rates(&self, from: Instant, to: Instant) -> [f64; 2] {
         const SECOND: Duration = Duration::from_secs(1);
-        let rounds = lock(&self.rounds);
+        let rounds = self.lock();
         let rate = |from: Instant, to: Instant| {
             let many =
                 rounds.partition_point(|at| *at <= to) - rounds.partition_point(|at| *at <= from);
-            (many as u64 * 2 * ROOM) as f64 / (to - from).as_secs_f64()
+            (many as u64 * self.bytes) as f64 / (to - from).as_secs_f64()
         };
         let mut worst = rate(from, to);
         // A candidate for the worst second starts at the end of a round, or ends at `to`.
@@ -178,18 +177,56 @@ impl Honest {
         [rate(from, to), worst]
     }
 
-    /// Measures the average rate during the next `time`.
-    pub(crate) fn rate_for(&self, time: Duration) -> f64 {
-        let from = Instant::now();
-        thread::sleep(time);
-        let [rate, _] = self.rates(from, Instant::now());
-        rate
+    /// Measures the average rate three times. `whole`: true for a full run, which takes three
+    /// seconds.
+    pub(crate) fn sample(&self, whole: bool) -> [f64; 3] {
+        let time = Duration::from_millis(if whole { 1_000 } else { 30 });
+        [(); 3].map(|()| {
+            let from = Instant::now();
+            thread::sleep(time);
+            let [rate, _] = self.rates(from, Instant::now());
+            rate
+        })
+    }
+}
+
+/// Pause of an honest peer between two rounds. In a small run it must not use the whole machine.
+pub(crate) fn rest(whole: bool) -> Duration {
+    Duration::from_millis(if whole { 0 } else { 5 })
+}
+
+/// Thread in which an honest client works until it is stopped.
+pub(crate) struct Honest {
+    stop: Arc<AtomicBool>,
+    pub(crate) rounds: Rounds,
+    thread: Option<JoinHandle<std::result::Result<(), String>>>,
+}
+
+impl Honest {
+    /// Starts to work, and adds each round to the list.
+    pub(crate) fn start(mut client: impl Work, rounds: Rounds, rest: Duration) -> Result<Honest> {
+        client.round()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, done) = (Arc::clone(&stop), rounds.clone());
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                client.round().map_err(|error| error.to_string())?;
+                done.lock().push(Instant::now());
+                thread::sleep(rest);
+            }
+            Ok(())
+        });
+        Ok(Honest {
+            stop,
+            rounds,
+            thread: Some(thread),
+        })
     }
 
     /// Waits until at least one round that starts after this call is complete.
     pub(crate) fn wait_round(&self) -> Result<()> {
-        let (before, deadline) = (lock(&self.rounds).len(), Instant::now() + PATIENCE);
-        while lock(&self.rounds).len() < before + 2 {
+        let (before, deadline) = (self.rounds.lock().len(), Instant::now() + PATIENCE);
+        while self.rounds.lock().len() < before + 2 {
             if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
                 return Err("the honest peer has failed".into());
             }
@@ -202,8 +239,13 @@ impl Honest {
     }
 
     /// Stops the client. Fails if the client has failed.
-    pub(crate) fn end(mut self) -> Result<()> {
+    pub(crate) fn end(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
+        self.wait_end()
+    }
+
+    /// Waits until the client fails or is stopped. Fails if it has failed.
+    pub(crate) fn wait_end(mut self) -> Result<()> {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(Err(error))) => Err(error.into()),
             Some(Err(_)) => Err("the honest peer has panicked".into()),
@@ -233,11 +275,24 @@ pub(crate) struct Visits {
     pub(crate) many: usize,
     /// Longest time from the TCP connect until everything was written, read back and compared.
     pub(crate) slowest: Duration,
+    /// True if they came after the attack.
+    pub(crate) afterwards: bool,
+}
+
+impl Visits {
+    /// Performs a visit, and adds it.
+    pub(crate) fn add(&mut self, visit: impl FnOnce() -> Result<()>) -> Result<()> {
+        let start = Instant::now();
+        visit()?;
+        self.many += 1;
+        self.slowest = self.slowest.max(start.elapsed());
+        Ok(())
+    }
 }
 
 impl Visitors {
-    /// Starts to visit these listeners in turn.
-    pub(crate) fn start(origin: Origin, listeners: Vec<SocketAddr>, to: Region) -> Visitors {
+    /// Starts to perform visits, which get their numbers.
+    pub(crate) fn start(mut visit: impl FnMut(usize) -> Result<()> + Send + 'static) -> Visitors {
         /// Pause between two visits.
         const PAUSE: Duration = Duration::from_millis(250);
         let stop = Arc::new(AtomicBool::new(false));
@@ -245,15 +300,11 @@ impl Visitors {
         let thread = thread::spawn(move || {
             let mut visits = Visits::default();
             loop {
-                let start = Instant::now();
-                let listener = listeners[visits.many % listeners.len()];
-                Client::connect_from(&origin, listener, to)
-                    .and_then(|mut client| client.round())
-                    .map_err(|error| {
-                        format!("an honest peer that connected during the attack: {error}")
-                    })?;
-                visits.many += 1;
-                visits.slowest = visits.slowest.max(start.elapsed());
+                let number = visits.many;
+                let visited = visits.add(|| visit(number));
+                visited.map_err(|error| {
+                    format!("an honest peer that connected during the attack: {error}")
+                })?;
                 if stopped.load(Ordering::Relaxed) {
                     return Ok(visits);
                 }
@@ -269,8 +320,4 @@ impl Visitors {
         let visits = self.thread.join().map_err(|_| "a visitor has panicked")?;
         Ok(visits?)
     }
-}
-
-fn lock(rounds: &Mutex<Vec<Instant>>) -> MutexGuard<'_, Vec<Instant>> {
-    rounds.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,11 +14,13 @@ mod link;
 mod messages;
 #[path = "../../../llp/tests/netns/mod.rs"]
 mod netns;
+mod pings;
 mod raw;
 mod report;
 mod scene;
 mod startup;
 mod strangers;
+mod unread;
 mod victim;
 
 use std::io::Write as _;
@@ -29,11 +31,11 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use attacks::{ATTACKS, Attack, Pace};
+use attacks::{ATTACKS, Attack, AttackOutcome, Own, Pace, Run};
 use floods::{FLOODS, Flood};
 use honest::Visitors;
 use link::LinkKind;
-use report::Row;
+use report::{Figures, Row};
 use scene::Scene;
 use victim::{Confined, Usage};
 
@@ -50,7 +52,7 @@ const LEAST: f64 = 0.5;
 const LATE: Duration = Duration::from_secs(1);
 
 /// Function of a test. Returns its row of the report, or nothing if it was skipped.
-type Run = Box<dyn FnOnce(bool) -> Result<Option<String>> + Send>;
+type Test = Box<dyn FnOnce(bool) -> Result<Option<String>> + Send>;
 
 fn main() -> ExitCode {
     if let Some(written) = deaths::writer() {
@@ -62,7 +64,7 @@ fn main() -> ExitCode {
     // timeouts, so several attacks run at once.
     arguments.test_threads = Some(if full { 1 } else { 4 });
     let rows = Arc::new(Mutex::new(Vec::new()));
-    let trial = |name, run: Run| {
+    let trial = |name, run: Test| {
         let rows = Arc::clone(&rows);
         Trial::test(name, move || {
             let row = run(full).map_err(|error| Failed::from(error.to_string()))?;
@@ -72,7 +74,12 @@ fn main() -> ExitCode {
         })
     };
     let attacks = ATTACKS.iter().map(|attack| {
-        let run = |full| play(attack, Scene::new(full, attack.confined)?, full).map(Some);
+        let run = |full| {
+            if let Run::Own(run) = attack.run {
+                return play_alone(attack, run, full);
+            }
+            play(attack, Scene::new(full, attack.confined)?, full).map(Some)
+        };
         trial(attack.name, Box::new(run))
     });
     let floods = FLOODS.iter().map(|flood| {
@@ -133,11 +140,21 @@ fn play_on_link(flood: &Flood, full: bool) -> Result<Option<String>> {
     Ok(Some(row))
 }
 
+/// Runs an attack that starts the process it attacks, and returns the row of the report.
+fn play_alone(attack: &Attack, run: Own, full: bool) -> Result<Option<String>> {
+    let mut pace = Pace::new(attack.load[usize::from(!full)], attack.rate);
+    let done = run(&mut pace, full)?;
+    done.map(|(outcome, figures)| judge(attack, outcome, figures, full))
+        .transpose()
+}
+
 /// Runs one attack on the victim of a new scene and returns the row of the report.
 fn play(attack: &Attack, mut scene: Scene, full: bool) -> Result<String> {
-    let pause = Duration::from_millis(if full { 1_000 } else { 30 });
+    let (Run::Visited(run) | Run::VisitedLater(run)) = attack.run else {
+        return Err("the attack has a victim of its own".into());
+    };
     let descriptors = scene.victim.usage()?.descriptors;
-    let quiet = [(); 3].map(|()| scene.honest.rate_for(pause));
+    let quiet = scene.honest.rounds.sample(full);
     scene.newcomer()?;
     let before = Usage {
         descriptors,
@@ -146,13 +163,14 @@ fn play(attack: &Attack, mut scene: Scene, full: bool) -> Result<String> {
     let canary = scene.canary()?;
 
     let watch = scene.victim.watch();
-    let visitors = attack.visited.then(|| scene.visitors());
+    let visitors = matches!(attack.run, Run::Visited(_)).then(|| scene.visitors());
     let (from, processor) = (Instant::now(), scene.victim.processor()?);
     let mut pace = Pace::new(attack.load[usize::from(!full)], attack.rate);
-    let outcome = (attack.run)(&mut scene, &mut pace);
-    let rates = scene.honest.rates(from, Instant::now());
+    let outcome = run(&mut scene, &mut pace);
+    let rates = scene.honest.rounds.rates(from, Instant::now());
     let visits = visitors.map(Visitors::end).transpose()?;
     let outcome = outcome?;
+    let visits = visits.map_or_else(|| scene.later_visits(), Ok)?;
     let processor = scene.victim.processor()? - processor;
     let most = watch.most();
     drop(watch);
@@ -163,7 +181,7 @@ fn play(attack: &Attack, mut scene: Scene, full: bool) -> Result<String> {
     scene.honest.wait_round()?;
     scene.newcomer()?;
     scene.victim.wait_recovered(before)?;
-    let afterwards = [(); 3].map(|()| scene.honest.rate_for(pause));
+    let afterwards = scene.honest.rounds.sample(full);
     if scene.canary()? != canary {
         return Err("the attack changed memory of the application".into());
     }
@@ -174,8 +192,25 @@ fn play(attack: &Attack, mut scene: Scene, full: bool) -> Result<String> {
     }
     let Scene { honest, .. } = scene;
     honest.end()?;
-    let row = Row::new(attack, outcome, [before, most], processor);
-    let row = row.measured(rates, [quiet, afterwards], visits);
+    let figures = Figures {
+        before,
+        most,
+        processor,
+        rates,
+        quiet: [quiet, afterwards],
+        visits,
+    };
+    judge(attack, outcome, figures, full)
+}
+
+/// Checks the limits of an attack, and returns the row of the report.
+fn judge(attack: &Attack, outcome: AttackOutcome, figures: Figures, full: bool) -> Result<String> {
+    let title = attack.title;
+    let row = Row {
+        title,
+        outcome,
+        figures,
+    };
     if full {
         eprintln!("{}: {}", attack.name, row.line());
     }

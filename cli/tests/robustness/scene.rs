@@ -1,13 +1,12 @@
 //! A victim, its application, and an honest peer.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use serde_json::json;
 
 use crate::Result;
 use crate::controller::{Controller, Region};
-use crate::honest::{Client, Honest, Origin, ROOM, Visitors};
+use crate::honest::{self, Client, Honest, Origin, ROOM, Rounds, Visitors, Visits, Work as _};
 use crate::link::{self, Link, LinkKind};
 use crate::victim::{Confined, Victim};
 
@@ -72,9 +71,9 @@ impl Scene {
         let region = controller.register(len, "lw,rw,rr")?;
         let mut room = || controller.register(ROOM, "lw,rw,rr");
         let (target, spare, visited) = (room()?, room()?, room()?);
-        let rest = Duration::from_millis(if whole { 0 } else { 5 });
+        let client = Client::connect_from(&origin, listener, target)?;
         let mut scene = Scene {
-            honest: Honest::start(&origin, listener, target, rest)?,
+            honest: Honest::start(client, Rounds::of::<Client>(), honest::rest(whole))?,
             origin,
             listeners,
             link,
@@ -109,7 +108,23 @@ impl Scene {
 
     /// Starts honest peers that connect during the attack, one after the other.
     pub(crate) fn visitors(&self) -> Visitors {
-        Visitors::start(self.origin.clone(), self.listeners.clone(), self.visited)
+        let (origin, listeners, to) = (self.origin.clone(), self.listeners.clone(), self.visited);
+        Visitors::start(move |number| {
+            let listener = listeners[number % listeners.len()];
+            Client::connect_from(&origin, listener, to)?.round()
+        })
+    }
+
+    /// Lets honest peers connect after the attack, one after the other.
+    pub(crate) fn later_visits(&self) -> Result<Visits> {
+        let mut visits = Visits {
+            afterwards: true,
+            ..Visits::default()
+        };
+        for _ in 0..5 {
+            visits.add(|| self.newcomer())?;
+        }
+        Ok(visits)
     }
 
     /// Checks that an honest peer which connects now is served.
@@ -121,9 +136,7 @@ impl Scene {
     pub(crate) fn newcomer_at(&self, listener: SocketAddr) -> Result<()> {
         let client = Client::connect_from(&self.origin, listener, self.spare);
         let served = client.and_then(|mut client| client.round());
-        served.map_err(|error| {
-            format!("an honest peer that connected during the attack: {error}").into()
-        })
+        served.map_err(|error| format!("an honest peer that connected: {error}").into())
     }
 
     /// Returns a hash of the region, which changes if a byte of the region does.

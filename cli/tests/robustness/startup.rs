@@ -160,7 +160,6 @@ pub(crate) fn out_of_descriptors(scene: &mut Scene, pace: &mut Pace) -> Result<A
         return Err(format!("the victim printed something else:\n{said}").into());
     }
     drop(streams);
-    scene.newcomer()?;
     Ok(AttackOutcome::new(
         load,
         "reported once; one connection is closed every 50 ms, the others wait in TCP. Established connections continue, and new \

@@ -49,6 +49,16 @@ pub(crate) struct Usage {
     pub(crate) descriptors: u64,
 }
 
+impl Usage {
+    /// Returns the larger value of each resource.
+    pub(crate) fn max(self, other: Usage) -> Usage {
+        Usage {
+            memory: self.memory.max(other.memory),
+            descriptors: self.descriptors.max(other.descriptors),
+        }
+    }
+}
+
 /// Unit of processor time in /proc, in seconds.
 const TICK: f64 = 0.01;
 
@@ -144,13 +154,7 @@ impl Victim {
 
     /// Returns the processor time that the process has used, in seconds.
     pub(crate) fn processor(&self) -> Result<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The process name may contain anything. After it, `utime` and `stime` are fields 12 and
-        // 13, counted from 1.
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let ticks = fields.split_whitespace().skip(11).take(2);
-        let ticks: std::result::Result<Vec<u64>, _> = ticks.map(str::parse).collect();
-        Ok(ticks?.iter().sum::<u64>() as f64 * TICK)
+        processor(self.child.id())
     }
 
     /// Starts to watch the process's resources.
@@ -167,21 +171,7 @@ impl Victim {
     /// Waits until the process has no more descriptors than before the attack. The last connection
     /// of the attack is then gone.
     pub(crate) fn wait_recovered(&self, before: Usage) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let now = self.usage()?;
-            if now.descriptors <= before.descriptors {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                let (now, before) = (now.descriptors, before.descriptors);
-                return Err(format!(
-                    "it still has {now} descriptors open, and had {before} before"
-                )
-                .into());
-            }
-            thread::sleep(LOOK);
-        }
+        wait_recovered(self.child.id(), before)
     }
 }
 
@@ -208,6 +198,17 @@ fn peak(id: u32) -> io::Result<u64> {
     Ok(most.saturating_sub(file))
 }
 
+/// Returns the processor time that a process has used, in seconds.
+pub(crate) fn processor(id: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // The process name may contain anything. After it, `utime` and `stime` are fields 12 and 13,
+    // counted from 1.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: std::result::Result<Vec<u64>, _> = ticks.map(str::parse).collect();
+    Ok(ticks?.iter().sum::<u64>() as f64 * TICK)
+}
+
 /// Returns the resources that a process holds now.
 pub(crate) fn usage(id: u32) -> io::Result<Usage> {
     // Pages of the program's file are excluded, because each newly executed code path adds some.
@@ -216,6 +217,24 @@ pub(crate) fn usage(id: u32) -> io::Result<Usage> {
         memory: kinds.into_iter().sum(),
         descriptors: fs::read_dir(format!("/proc/{id}/fd"))?.count() as u64,
     })
+}
+
+/// Waits until a process has no more descriptors than before the attack.
+pub(crate) fn wait_recovered(id: u32, before: Usage) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let now = usage(id)?;
+        if now.descriptors <= before.descriptors {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let (now, before) = (now.descriptors, before.descriptors);
+            return Err(
+                format!("it still has {now} descriptors open, and had {before} before").into(),
+            );
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// Watches a process and records the peak of its resources.
