@@ -49,6 +49,9 @@ pub(crate) struct AttackOutcome {
     pub(crate) result: String,
     /// Bytes that the victim's application registered for the attack.
     pub(crate) own_memory: u64,
+    /// Maximum number of bytes that the victim may keep, if it has to give its memory back within
+    /// minutes after the attack.
+    pub(crate) may_keep: Option<u64>,
 }
 
 impl AttackOutcome {
@@ -57,6 +60,7 @@ impl AttackOutcome {
             load,
             result: result.to_owned(),
             own_memory: 0,
+            may_keep: None,
         }
     }
 }

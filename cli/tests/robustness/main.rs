@@ -169,7 +169,7 @@ fn play(attack: &Attack, mut scene: Scene, full: bool) -> Result<String> {
     let outcome = run(&mut scene, &mut pace);
     let rates = scene.honest.rounds.rates(from, Instant::now());
     let visits = visitors.map(Visitors::end).transpose()?;
-    let outcome = outcome?;
+    let mut outcome = outcome?;
     let visits = visits.map_or_else(|| scene.later_visits(), Ok)?;
     let processor = scene.victim.processor()? - processor;
     let most = watch.most();
@@ -181,6 +181,10 @@ fn play(attack: &Attack, mut scene: Scene, full: bool) -> Result<String> {
     scene.honest.wait_round()?;
     scene.newcomer()?;
     scene.victim.wait_recovered(before)?;
+    if let Some(may_keep) = outcome.may_keep {
+        let kept = scene.victim.wait_freed(before, may_keep)?;
+        outcome.result += &format!("; {} KiB of it are kept", kept >> 10);
+    }
     let afterwards = scene.honest.rounds.sample(full);
     if scene.canary()? != canary {
         return Err("the attack changed memory of the application".into());

@@ -168,6 +168,22 @@ impl Victim {
         self.child.wait().map(drop)
     }
 
+    /// Waits until the process has at most `may_keep` bytes more memory than before the attack.
+    /// Returns the number of bytes that it has more.
+    pub(crate) fn wait_freed(&self, before: Usage, may_keep: u64) -> Result<u64> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let kept = self.usage()?.memory.saturating_sub(before.memory);
+            if kept <= may_keep {
+                return Ok(kept);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("it keeps {kept} bytes of memory after the attack").into());
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
     /// Waits until the process has no more descriptors than before the attack. The last connection
     /// of the attack is then gone.
     pub(crate) fn wait_recovered(&self, before: Usage) -> Result<()> {

@@ -67,7 +67,7 @@ struct Table {
     ranks: BTreeSet<Rank>,
     /// Number of entries ever stored.
     stored: u64,
-    /// Time at which the table has to be searched for SYN|ACKs to repeat.
+    /// Time at which the table has to be searched for SYN|ACKs to repeat and for entries to remove.
     search_at: Option<Instant>,
 }
 
@@ -93,6 +93,11 @@ impl Entry {
     /// Returns the next sequence number that the peer uses.
     fn next(&self) -> TcpSeqNumber {
         self.peer + 1
+    }
+
+    /// Returns the time at which the SYN|ACK has to be repeated, or the entry to be removed.
+    fn due(&self) -> Instant {
+        self.repeat_at.map_or(self.until, |at| at.min(self.until))
     }
 }
 
@@ -233,7 +238,6 @@ impl Handshakes {
         own: TcpSeqNumber,
         now: Instant,
     ) -> bool {
-        let repeat_at = now + FIRST_REPEAT;
         let mut table = self.table.lock();
         let entry = Entry {
             number: 0,
@@ -242,10 +246,11 @@ impl Handshakes {
             peer: segment.seq,
             until: now + self.timeout,
             repeats: 0,
-            repeat_at: Some(repeat_at),
+            repeat_at: Some(now + FIRST_REPEAT),
         };
+        let due = entry.due();
         table.insert(segment.key, entry);
-        table.search_by(repeat_at)
+        table.search_by(due)
     }
 
     /// Returns the time at which [`Self::take_due`] has to be called.
@@ -262,6 +267,11 @@ impl Handshakes {
         }
         table.search_at = None;
         table.remove_if(|_, entry| entry.until <= now);
+        if table.entries.is_empty() {
+            // A flood may have made them large.
+            table.entries.shrink_to_fit();
+            table.peers.shrink_to_fit();
+        }
         let (mut due, mut next) = (Vec::new(), None::<Instant>);
         for (key, entry) in &mut table.entries {
             if entry.repeat_at.is_some_and(|at| at <= now) {
@@ -271,7 +281,7 @@ impl Handshakes {
                 entry.repeat_at =
                     more.then(|| now + FIRST_REPEAT * (1 << u32::from(entry.repeats)));
             }
-            next = [next, entry.repeat_at].into_iter().flatten().min();
+            next = Some(next.map_or(entry.due(), |next| next.min(entry.due())));
         }
         if let Some(next) = next {
             table.search_by(next.max(now + SEARCH_INTERVAL));
@@ -448,6 +458,25 @@ mod tests {
         assert_eq!(s.completes(&third(&syn, 100)), None);
     }
 
+    /// Nothing else happens meanwhile: no SYN arrives, and no SYN|ACK is repeated any more.
+    #[test]
+    fn the_entries_of_a_flood_are_removed_at_their_time_and_the_table_gives_its_memory_back() {
+        let mut s = Scene::new();
+        for port in 0..MAX_ENTRIES {
+            let syn = segment((port % 200) as u8, port as u16 + 1, 7);
+            s.begin(&syn, 1, 100);
+        }
+        let end = s.now + Duration::from_secs(60);
+        while let Some(at) = s.handshakes.deadline() {
+            assert!(at <= end);
+            s.now = at;
+            s.handshakes.take_due(at);
+        }
+        assert_eq!((s.now, s.len()), (end, 0));
+        let table = s.handshakes.table.lock();
+        assert_eq!((table.entries.capacity(), table.peers.capacity()), (0, 0));
+    }
+
     #[test]
     fn a_syn_ack_is_repeated_five_times_at_doubling_intervals() {
         let mut s = Scene::new();
@@ -467,6 +496,7 @@ mod tests {
             }
         }
         assert_eq!(times, [1, 3, 7, 15, 31]);
+        assert_eq!(s.len(), 0);
         s.begin(&segment(2, 10, 7), 2, 100);
         s.handshakes.remove_port(7);
         assert_eq!(s.len(), 0);
