@@ -15,7 +15,7 @@ use super::player::{Player, Step, Stop};
 use super::startup::{answer_members, merge, qp};
 use crate::agent::number;
 use crate::script::{Answer, Setup};
-use crate::transport::{Listener, Stream, accept_first_to_send};
+use crate::transport::{Listener, Stream, accept_first_with_key};
 
 /// Time limit for the first connection from a target that connects to the suite. It is long enough
 /// to start the target by hand.
@@ -235,7 +235,7 @@ fn accept(
     let network = &*config.network;
     let mut attempt = || {
         let came = match config.target {
-            Target::Dials(_) => accept_first_to_send(network, listener, config.timeout)?,
+            Target::Dials(_) => accept_first_with_key(network, listener, config.timeout)?,
             // Nobody else knows the port.
             _ => listener.accept(config.timeout)?,
         };

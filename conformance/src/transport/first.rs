@@ -6,61 +6,94 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Got, Listener, Network, Stream};
+use crate::wire::startup::REQUEST_KEY;
 
-/// Maximum number of silent connections that are kept. One more replaces the oldest.
-const MAX_SILENT: usize = 64;
-/// Time to wait for the next connection, between two looks at those that are silent.
+/// Maximum number of connections that wait side by side. One more replaces the oldest.
+const MAX_WAITING: usize = 64;
+/// Maximum number of bytes that are received of a connection before it is selected.
+const MAX_FIRST: usize = 4096;
+/// Time to wait for the next connection, between two looks at those that wait.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Waits at most `timeout` for a connection whose peer sends something. An MPA Initiator sends
-/// first, so a silent connection is not the target's as long as another one sends. If none does,
-/// returns the oldest silent connection.
+/// Waits at most `timeout` for a connection whose first bytes are the key of an MPA Request. An MPA
+/// Initiator sends it first, so another connection is not the target's as long as one sends it. If
+/// none does, returns the oldest connection that has sent something else, because a faulty target
+/// may have, or else the oldest silent one.
 ///
 /// # Errors
 /// If the listener fails.
-pub(crate) fn accept_first_to_send(
+pub(crate) fn accept_first_with_key(
     network: &dyn Network,
     listener: &mut dyn Listener,
     timeout: Duration,
 ) -> io::Result<Option<Box<dyn Stream>>> {
     let deadline = network.now() + timeout;
-    let mut silent: Vec<Box<dyn Stream>> = Vec::new();
+    let mut waiting: Vec<Begun> = Vec::new();
     loop {
         let left = deadline.saturating_duration_since(network.now());
-        let wait = if silent.is_empty() {
+        let wait = if waiting.is_empty() {
             left
         } else {
             left.min(LOOK)
         };
-        if let Some(stream) = listener.accept(wait)? {
-            if silent.len() == MAX_SILENT {
-                silent.remove(0);
+        if let Some(rest) = listener.accept(wait)? {
+            if waiting.len() == MAX_WAITING {
+                waiting.remove(0);
             }
-            silent.push(stream);
+            let first = Vec::new();
+            waiting.push(Begun { first, rest });
         }
         let mut index = 0;
-        while let Some(stream) = silent.get_mut(index) {
-            let mut first = vec![0; 4096];
-            match stream.receive(&mut first, Duration::ZERO) {
-                Ok(Got::Bytes(count)) => {
-                    first.truncate(count);
-                    let rest = silent.swap_remove(index);
-                    return Ok(Some(Box::new(Begun { first, rest })));
-                }
-                Ok(Got::Fin | Got::Reset) | Err(_) => drop(silent.remove(index)),
-                Ok(Got::Nothing) => index += 1,
+        while let Some(begun) = waiting.get_mut(index) {
+            match begun.look() {
+                Look::Key => return Ok(Some(Box::new(waiting.swap_remove(index)))),
+                Look::Over => drop(waiting.remove(index)),
+                Look::Waits => index += 1,
             }
         }
         if network.now() >= deadline {
-            return Ok((!silent.is_empty()).then(|| silent.swap_remove(0)));
+            let spoken = waiting.iter().position(|begun| !begun.first.is_empty());
+            let index = spoken.unwrap_or_default();
+            let chosen = (index < waiting.len()).then(|| waiting.swap_remove(index));
+            return Ok(chosen.map(|begun| Box::new(begun) as Box<dyn Stream>));
         }
     }
+}
+
+/// State of a connection that waits.
+enum Look {
+    /// It has sent the key of an MPA Request.
+    Key,
+    /// It has sent something else, or nothing.
+    Waits,
+    /// It has ended.
+    Over,
 }
 
 /// Connection from which the first bytes were already received.
 struct Begun {
     first: Vec<u8>,
     rest: Box<dyn Stream>,
+}
+
+impl Begun {
+    /// Receives what has arrived. Does not wait.
+    fn look(&mut self) -> Look {
+        let room = MAX_FIRST - self.first.len();
+        if room > 0 {
+            let mut more = vec![0; room];
+            match self.rest.receive(&mut more, Duration::ZERO) {
+                Ok(Got::Bytes(count)) => self.first.extend_from_slice(&more[..count]),
+                Ok(Got::Fin | Got::Reset) | Err(_) => return Look::Over,
+                Ok(Got::Nothing) => {}
+            }
+        }
+        if self.first.starts_with(&REQUEST_KEY) {
+            Look::Key
+        } else {
+            Look::Waits
+        }
+    }
 }
 
 impl Stream for Begun {
@@ -113,29 +146,50 @@ mod tests {
     use crate::transport::KernelTcp;
 
     #[test]
-    fn a_silent_stranger_is_not_taken_as_the_target() {
+    fn a_stranger_is_not_taken_as_the_target() {
         let network = KernelTcp::default();
         let at = Some("127.0.0.1:0".parse().unwrap());
         let mut listener = network.listen(at, None, None).unwrap();
-        let silent: Vec<_> = (0..10)
-            .map(|_| TcpStream::connect(listener.local_addr()).unwrap())
-            .collect();
-        drop(TcpStream::connect(listener.local_addr()).unwrap());
-        let mut target = TcpStream::connect(listener.local_addr()).unwrap();
-        target.write_all(b"MPA ID").unwrap();
+        let connect = |first: &[u8]| {
+            let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
+            stream.write_all(first).unwrap();
+            stream
+        };
+        let silent: Vec<_> = (0..5).map(|_| connect(b"")).collect();
+        let garbage: Vec<_> = (0..5).map(|_| connect(b"GET / HTTP/1.1\r\n\r\n")).collect();
+        drop(connect(b""));
+        let target = connect(&[&REQUEST_KEY[..], b"rest"].concat());
         let hour = Duration::from_secs(3_600);
-        let came = accept_first_to_send(&network, &mut *listener, hour);
+        let came = accept_first_with_key(&network, &mut *listener, hour);
         let mut came = came.unwrap().unwrap();
         assert_eq!(came.peer_addr(), target.local_addr().unwrap());
-        let mut bytes = [0; 4];
+        let mut bytes = [0; 16];
+        assert_eq!(came.receive(&mut bytes, hour).unwrap(), Got::Bytes(16));
+        assert_eq!(bytes, REQUEST_KEY);
         assert_eq!(came.receive(&mut bytes, hour).unwrap(), Got::Bytes(4));
-        assert_eq!(&bytes, b"MPA ");
-        assert_eq!(came.receive(&mut bytes, hour).unwrap(), Got::Bytes(2));
-        assert_eq!(&bytes[..2], b"ID");
-        // If nobody sends, the oldest one is taken.
-        let waiting = TcpStream::connect(listener.local_addr()).unwrap();
-        let came = accept_first_to_send(&network, &mut *listener, LOOK).unwrap();
-        assert_eq!(came.unwrap().peer_addr(), waiting.local_addr().unwrap());
-        drop(silent);
+        assert_eq!(&bytes[..4], b"rest");
+        drop((silent, garbage));
+    }
+
+    #[test]
+    fn without_a_key_what_a_faulty_target_sent_comes_before_silence() {
+        let network = KernelTcp::default();
+        let at = Some("127.0.0.1:0".parse().unwrap());
+        let mut listener = network.listen(at, None, None).unwrap();
+        let silent = TcpStream::connect(listener.local_addr()).unwrap();
+        let came = accept_first_with_key(&network, &mut *listener, LOOK).unwrap();
+        let mut came = came.unwrap();
+        assert_eq!(came.peer_addr(), silent.local_addr().unwrap());
+        let other = TcpStream::connect(listener.local_addr()).unwrap();
+        let mut faulty = TcpStream::connect(listener.local_addr()).unwrap();
+        faulty.write_all(b"MPA ID Rep Frame").unwrap();
+        let second = Duration::from_secs(1);
+        came = accept_first_with_key(&network, &mut *listener, second)
+            .unwrap()
+            .unwrap();
+        assert_eq!(came.peer_addr(), faulty.local_addr().unwrap());
+        let mut bytes = [0; 16];
+        assert_eq!(came.receive(&mut bytes, second).unwrap(), Got::Bytes(16));
+        drop(other);
     }
 }

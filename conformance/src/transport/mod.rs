@@ -11,7 +11,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-pub(crate) use first::accept_first_to_send;
+pub(crate) use first::accept_first_with_key;
 pub use kernel::KernelTcp;
 pub(crate) use kernel::in_words;
 pub use llp::LlpTcp;
