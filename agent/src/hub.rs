@@ -61,6 +61,7 @@ pub(crate) struct Hub {
     boxes: Mutex<Boxes>,
     stopping: AtomicBool,
     fault: Mutex<Option<LlpError>>,
+    /// Latest shortage of a resource that nobody has taken.
     shortage: Mutex<Option<LlpError>>,
     /// Wakes the thread that accepts controllers.
     pub(crate) wake: Wake,
@@ -134,7 +135,15 @@ impl Hub {
         }
     }
 
-    /// Removes and returns the latest shortage of a listener since the last call.
+    /// Records that a client was refused because memory is short.
+    pub(crate) fn record_short_memory(&self) {
+        *self.shortage.lock() = Some(LlpError::Exhausted {
+            op: "serve another client",
+            what: "memory in this process (`ulimit -v`, `ulimit -d`)",
+        });
+    }
+
+    /// Removes and returns the latest shortage since the last call.
     pub(crate) fn take_shortage(&self) -> Option<LlpError> {
         self.shortage.lock().take()
     }

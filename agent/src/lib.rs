@@ -52,6 +52,7 @@ mod session;
 mod srq;
 mod token;
 mod work;
+pub mod workers;
 
 pub use local::LocalSession;
 pub use serve::{Agent, Options, ServeError, serve};

@@ -17,18 +17,22 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use uwarp_verbs::{
-    AcceptOptions, Access, ConnectRequest, Cq, Device, ListenError, Listener, MemoryRegion, Qp,
-    QpCaps, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
+    AcceptOptions, Access, Buffer, ConnectRequest, Cq, Device, ListenError, Listener, MemoryRegion,
+    Qp, QpCaps, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
 };
 
 use crate::clients::{Clients, Seat, Turn};
 use crate::hub::Hub;
+use crate::workers::Workers;
 
 /// Length in bytes of a message of rping: address (8 bytes), key (4) and length (4), in network
 /// byte order.
 const ADVERT: u32 = 16;
 /// Maximum length in bytes of the ping data of rping.
 const DATA: u32 = 65_535;
+/// Memory in bytes that a client may need at once: its region, a receive buffer (256 KiB), and a
+/// staging buffer for the answer (384 KiB).
+const MEMORY: usize = DATA as usize + (640 << 10);
 /// Interval at which a waiting thread checks whether the agent stops.
 const LOOK: Duration = Duration::from_millis(100);
 /// Maximum time to wait until the peer has closed its side.
@@ -36,23 +40,29 @@ const CLOSE: Duration = Duration::from_secs(5);
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Starts a thread that accepts clients. Each client is served on a thread of its own, until the
-/// agent stops or the network fails.
+/// Starts a thread that accepts clients until the agent stops or the network fails. Each client is
+/// served on one of `workers`.
 pub(crate) fn start(
     device: &Device,
     listener: Listener,
     clients: Clients,
+    workers: &Arc<Workers>,
     hub: &Arc<Hub>,
 ) -> io::Result<JoinHandle<()>> {
-    let (device, hub) = (device.clone(), Arc::clone(hub));
+    let (device, workers, hub) = (device.clone(), Arc::clone(workers), Arc::clone(hub));
     let name = "uwarp-agent-rdma".to_owned();
     thread::Builder::new()
         .name(name)
-        .spawn(move || serve(&device, &listener, &clients, &hub))
+        .spawn(move || serve(&device, &listener, &clients, &workers, &hub))
 }
 
-fn serve(device: &Device, listener: &Listener, clients: &Clients, hub: &Arc<Hub>) {
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+fn serve(
+    device: &Device,
+    listener: &Listener,
+    clients: &Clients,
+    workers: &Workers,
+    hub: &Arc<Hub>,
+) {
     while !hub.is_stopping() {
         let request = match listener.wait_request(Some(LOOK)) {
             Ok(request) => Some(request),
@@ -64,11 +74,15 @@ fn serve(device: &Device, listener: &Listener, clients: &Clients, hub: &Arc<Hub>
         };
         // Discards the errors of connections that did not use MPA. They are already closed.
         while listener.poll_failure().is_some() {}
-        threads.retain(|client| !client.is_finished());
         let Some(request) = request else {
             continue;
         };
         let peer = request.peer_addr();
+        if let Err(short) = workers.check(device, MEMORY) {
+            hub.record_short_memory();
+            let _ = request.reject(short.to_string().as_bytes());
+            continue;
+        }
         let seat = match clients.admit(peer.ip()) {
             Ok(seat) => seat,
             Err(full) => {
@@ -79,17 +93,15 @@ fn serve(device: &Device, listener: &Listener, clients: &Clients, hub: &Arc<Hub>
                 continue;
             }
         };
-        let (device, hub) = (device.clone(), Arc::clone(hub));
+        let (device, stopping) = (device.clone(), Arc::clone(hub));
         let client = move || {
-            if let Err(error) = ping_pong(&device, request, seat, &hub) {
+            if let Err(error) = ping_pong(&device, request, seat, &stopping) {
                 tracing::info!(%peer, error, "serving an rping client failed");
             }
         };
-        let named = thread::Builder::new().name("uwarp-agent-rping".to_owned());
-        threads.extend(named.spawn(client).ok());
-    }
-    for client in threads {
-        let _ = client.join();
+        if workers.run(client).is_err() {
+            hub.record_short_memory();
+        }
     }
 }
 
@@ -144,7 +156,7 @@ impl Server<'_> {
             qp: Arc::new(pd.create_qp(&cq, &cq, caps)?),
             seat,
             inbox: pd.register(vec![0; ADVERT as usize], Access::LOCAL_WRITE)?,
-            data: pd.register(vec![0; DATA as usize], Access::LOCAL_WRITE)?,
+            data: pd.register_buffer(Buffer::zeroed(DATA as usize)?, Access::LOCAL_WRITE)?,
             cq,
             hub,
         };
@@ -193,10 +205,18 @@ impl Server<'_> {
     /// Returns the length of the ping data up to and including its first zero byte. A server of
     /// rping writes back only this part.
     fn text_len(&self, len: u32) -> Result<u32, Failure> {
-        let mut bytes = vec![0; len.min(DATA) as usize];
-        self.data.read_at(0, &mut bytes)?;
-        let zero = bytes.iter().position(|byte| *byte == 0);
-        Ok(zero.map_or(len, |at| u32::try_from(at + 1).unwrap_or(len)))
+        let (end, mut begin) = (len.min(DATA) as usize, 0);
+        // In pieces on the stack, because a copy of all of it might find no memory.
+        let mut piece = [0; 1024];
+        while begin < end {
+            let bytes = &mut piece[..1024.min(end - begin)];
+            self.data.read_at(begin, bytes)?;
+            if let Some(zero) = bytes.iter().position(|byte| *byte == 0) {
+                return Ok(u32::try_from(begin + zero + 1).unwrap_or(len));
+            }
+            begin += bytes.len();
+        }
+        Ok(len)
     }
 
     fn go_ahead(&self) -> Result<(), Failure> {

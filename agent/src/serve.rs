@@ -19,9 +19,13 @@ use crate::json::Line;
 use crate::refusal::Refusal;
 use crate::rping;
 use crate::session::{Common, Session};
+use crate::workers::Workers;
 
 /// Maximum number of controllers at a time.
 const MAX_CONTROLLERS: usize = 64;
+/// Memory in bytes that a controller may need without a command: lines that are being read, and
+/// output.
+const SESSION: usize = 256 << 10;
 /// Default of [`Options::max_memory`].
 pub(crate) const DEFAULT_MEMORY: u64 = 1 << 30;
 /// Time without traffic after which TCP checks whether the host of a controller is alive.
@@ -114,6 +118,8 @@ pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<
     let hub = Arc::new(Hub::new()?);
     let rdma = options.rdma.map(|addr| device.listen(addr)).transpose()?;
     let rdma_addr = rdma.as_ref().map(uwarp_verbs::Listener::local_addr);
+    // Shared, so that each of the two kinds of clients can use the threads that the other one left.
+    let workers = Arc::new(Workers::new("uwarp-agent-client"));
     let mut agent = Agent {
         hub: HubHandle(Arc::clone(&hub)),
         control: control_addr,
@@ -122,7 +128,7 @@ pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<
     };
     if let Some(listener) = rdma {
         let clients = Clients::new(options.rdma_limits);
-        let server = rping::start(device, listener, clients, &hub)?;
+        let server = rping::start(device, listener, clients, &workers, &hub)?;
         agent.threads.push(server);
     }
     let common = Arc::new(Common {
@@ -137,7 +143,7 @@ pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<
         control,
         common,
         hub,
-        sessions: Vec::new(),
+        workers,
     };
     let named = thread::Builder::new().name("uwarp-agent".to_owned());
     agent.threads.push(named.spawn(move || acceptor.run())?);
@@ -170,8 +176,9 @@ impl Agent {
         self.hub.0.fault()
     }
 
-    /// Removes and returns the latest shortage, usually of descriptors, that prevented a listener
-    /// from accepting. A shortage that persists is reported again after a minute.
+    /// Removes and returns the latest shortage: of descriptors or memory for connections, or of
+    /// memory for a client or controller, which was refused. A listener reports one that persists
+    /// again after a minute.
     #[must_use]
     pub fn take_shortage(&self) -> Option<LlpError> {
         self.hub.0.take_shortage()
@@ -198,7 +205,7 @@ struct Acceptor {
     control: TcpListener,
     common: Arc<Common>,
     hub: Arc<Hub>,
-    sessions: Vec<JoinHandle<()>>,
+    workers: Arc<Workers>,
 }
 
 impl Acceptor {
@@ -225,13 +232,10 @@ impl Acceptor {
             while let Some(event) = self.common.device.poll_event() {
                 self.hub.publish(&event);
             }
-            self.sessions.retain(|session| !session.is_finished());
             paused = !self.accept_controllers();
         }
         // After a failure of this thread, the sessions continue until the agent is stopped.
-        for session in self.sessions {
-            let _ = session.join();
-        }
+        self.workers.finish();
     }
 
     /// Accepts all waiting controllers. Returns false if the operating system refused one.
@@ -259,15 +263,13 @@ impl Acceptor {
     }
 
     fn admit(&mut self, mut stream: TcpStream) -> io::Result<()> {
+        if let Err(short) = self.workers.check(&self.common.device, SESSION) {
+            self.hub.record_short_memory();
+            return refuse(&mut stream, short.to_string());
+        }
         if !self.hub.make_room(MAX_CONTROLLERS) {
-            let mut line = Line::new();
-            line.flag("ok", false);
             let why = format!("the agent already has {MAX_CONTROLLERS} controllers, the limit");
-            Refusal::agent(why).write(&mut line);
-            // One line always fits into the send buffer of a new connection, so the write does not
-            // fail.
-            stream.set_nonblocking(true)?;
-            return stream.write_all(line.finish().as_bytes());
+            return refuse(&mut stream, why);
         }
         stream.set_nodelay(true)?;
         let alive = TcpKeepalive::new().with_time(KEEPALIVE);
@@ -275,8 +277,20 @@ impl Acceptor {
         let membership = self.hub.join()?;
         let session = Session::new(Arc::clone(&self.common), membership)?;
         let controller = Controller::new(stream, session)?;
-        let named = thread::Builder::new().name("uwarp-controller".to_owned());
-        self.sessions.push(named.spawn(move || controller.run())?);
-        Ok(())
+        let started = self.workers.run(move || controller.run());
+        if started.is_err() {
+            self.hub.record_short_memory();
+        }
+        started
     }
+}
+
+/// Tells a new controller why it is refused.
+fn refuse(stream: &mut TcpStream, why: String) -> io::Result<()> {
+    let mut line = Line::new();
+    line.flag("ok", false);
+    Refusal::agent(why).write(&mut line);
+    // One line always fits into the send buffer of a new connection, so the write does not fail.
+    stream.set_nonblocking(true)?;
+    stream.write_all(line.finish().as_bytes())
 }

@@ -99,9 +99,10 @@ fn main() -> ExitCode {
             };
         }
     };
-    // `run` leaves the descriptor limit of its program unchanged.
+    // `run` leaves the limits and the allocator of its program unchanged.
     if !matches!(cli.command, Command::Run(_)) {
         descriptors::raise_limit();
+        uwarp_verbs::headroom::share_arena();
         // Under `run` the library reports unknown variables.
         for unknown in uwarp_verbs::environment::unknown_variables() {
             output::notice(format_args!("uwarp: {unknown}"));

@@ -425,12 +425,12 @@ fn knock(addr: SocketAddr) -> (TcpStream, Option<String>) {
     (stream, said)
 }
 
-/// Returns the number of threads of the server that serve a client. Each has the name of its peer.
+/// Returns the number of threads of the server that are for clients.
 fn serving_threads(server: &Uwarp) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
     let names =
         tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
-    names.filter(|name| name.starts_with("127.0.0.1:")).count()
+    names.filter(|name| name.trim() == "uwarp-rping").count()
 }
 
 /// Before, each of them had a thread of the server.

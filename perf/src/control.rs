@@ -30,6 +30,9 @@ pub(crate) struct Control {
 }
 
 impl Control {
+    /// Memory in bytes that an end needs at most: two regions, and a copy of a message.
+    pub(crate) const MEMORY: usize = 3 * MESSAGE as usize;
+
     /// Creates an unconnected end of a control connection.
     pub(crate) fn new(device: &Device, pd: &Pd, peer: SocketAddr) -> Result<Self, PerfError> {
         let cq = device.create_cq(8)?;

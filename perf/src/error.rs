@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use uwarp_verbs::headroom::MemoryShort;
 use uwarp_verbs::{
     AcceptError, ConnectError, DeviceError, EndReason, ListenError, PostError, RegisterError,
     StartupError, WorkError,
@@ -68,6 +69,9 @@ pub enum PerfError {
     /// The server cannot wait for clients.
     #[error("{0}")]
     Listen(#[from] ListenError),
+    /// A limit of this process's memory leaves too little for a client.
+    #[error("{0}")]
+    Memory(#[from] MemoryShort),
     /// The device failed, or one of its limits is reached.
     #[error("{0}")]
     Device(#[from] DeviceError),

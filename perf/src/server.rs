@@ -152,6 +152,8 @@ impl Server {
         if needed > limit {
             return Err(PerfError::TooMuchMemory { needed, limit });
         }
+        let needed = usize::try_from(needed).unwrap_or(usize::MAX);
+        self.device.check_memory(needed, "this test")?;
         Traffic::new(&self.device, pd, plan, peer)
     }
 
@@ -166,7 +168,10 @@ impl Server {
         let mut newcomers: VecDeque<Newcomer> = VecDeque::new();
         loop {
             while let Some(request) = self.poll_request(<[u8]>::is_empty, report)? {
-                if newcomers.len() == MAX_NEWCOMERS {
+                // A silent connection must not keep the memory that a client needs.
+                let is_short = self.device.check_memory(Control::MEMORY, "another client");
+                let is_short = is_short.is_err();
+                if newcomers.len() == MAX_NEWCOMERS || is_short {
                     newcomers.pop_front();
                 }
                 match self.newcomer(pd, request) {
@@ -211,6 +216,10 @@ impl Server {
         pd: &uwarp_verbs::Pd,
         request: ConnectRequest,
     ) -> Result<Newcomer, PerfError> {
+        if let Err(short) = self.device.check_memory(Control::MEMORY, "another client") {
+            let _ = request.reject(short.to_string().as_bytes());
+            return Err(short.into());
+        }
         let control = Control::new(&self.device, pd, request.peer_addr())?;
         request.accept(&control.qp, &AcceptOptions::default())?;
         Ok(Newcomer {

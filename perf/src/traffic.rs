@@ -21,6 +21,8 @@ const HOLD: Duration = Duration::from_secs(20);
 const REQUEST: u64 = 144;
 const COMPLETION: u64 = 128;
 const CONNECTION: u64 = 16 << 10;
+/// The same for a Read that is outstanding, in both directions.
+const READ: u64 = 128;
 
 /// Returns the memory in bytes that one side of a plan uses: its region, and an estimate of its
 /// queues.
@@ -34,7 +36,8 @@ pub(crate) fn memory_of(plan: &Plan) -> u64 {
     };
     let inline = sends.saturating_mul(plan.inline.into());
     let queues = (sends + receives) * (REQUEST + COMPLETION);
-    let each = (2 * stride + CONNECTION + queues).saturating_add(inline);
+    let reads = u64::from(plan.reads) * READ;
+    let each = (2 * stride + CONNECTION + queues + reads).saturating_add(inline);
     qps.saturating_mul(each)
 }
 

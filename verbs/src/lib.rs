@@ -118,6 +118,7 @@ pub mod environment;
 mod event;
 mod event_queue;
 mod fork_guard;
+pub mod headroom;
 mod limits;
 mod mem;
 pub mod messages;

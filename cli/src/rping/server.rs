@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use uwarp_agent::clients::{Clients, Limits, Seat, Turn};
+use uwarp_agent::workers::Workers;
 use uwarp_verbs::{
     AcceptOptions, Access, ConnectRequest, Device, Listener, RemoteBuffer, SendWr, WcOpcode,
 };
@@ -16,6 +17,12 @@ use crate::explain;
 use crate::failure::{Failure, Report};
 use crate::output::remark;
 
+/// Memory in bytes that a client may need at once: its region, a copy of the ping data, a receive
+/// buffer (256 KiB), and a staging buffer for the answer (384 KiB).
+const MEMORY: usize = 2 * *SIZES.end() as usize + (640 << 10);
+/// Number of bytes that printing needs at most for each byte of ping data: `\xNN` twice, in a
+/// buffer that may have doubled.
+const PRINTED: usize = 16;
 /// Interval between checks for connections that are not iWARP.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -34,9 +41,16 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
         return serve(device, request, None, printer);
     }
     let clients = Clients::new(options.limits());
+    let workers = Workers::new("uwarp-rping");
     loop {
         let request = next_request(device, &listener)?;
         let (device, peer) = (device.clone(), request.peer_addr());
+        if let Err(short) = workers.check(&device, MEMORY) {
+            let text = format!("uwarp rping -s: {peer} was rejected: {short}");
+            remark(Some(peer.ip()), text);
+            let _ = request.reject(short.to_string().as_bytes());
+            continue;
+        }
         let seat = match clients.admit(peer.ip()) {
             Ok(seat) => seat,
             Err(full) => {
@@ -54,10 +68,7 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
                 failure.print_remark("rping -s", Some(peer.ip()));
             }
         };
-        if let Err(error) = std::thread::Builder::new()
-            .name(peer.to_string())
-            .spawn(session)
-        {
+        if let Err(error) = workers.run(session) {
             let text = format!("uwarp rping -s: {peer} was refused, no thread for it: {error}");
             remark(Some(peer.ip()), text);
         }
@@ -180,9 +191,14 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
     session.wait_for(WcOpcode::RdmaRead, Turn::Due, during)?;
     printer.debug("server received read complete")?;
 
-    let mut bytes = vec![0; source.len as usize];
+    let mut bytes = session.copy.borrow_mut();
+    bytes.resize(source.len as usize, 0);
     data.read_at(0, &mut bytes).map_err(local)?;
     if printer.verbose {
+        let printed = session
+            .device
+            .check_memory(PRINTED * bytes.len(), "printing the ping data");
+        printed.map_err(local)?;
         printer.output.line(format_args!(
             "server ping data: {}",
             data::printable(&bytes)

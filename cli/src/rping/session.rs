@@ -1,13 +1,14 @@
 //! One rping connection: its QP and buffers, and the waits that both roles share.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uwarp_agent::clients::{Seat, Turn};
 use uwarp_verbs::{
-    Access, Completion, Cq, Device, EndReason, MemoryRegion, Pd, Qp, QpCaps, RecvWr, SendWr,
-    Status, WcOpcode,
+    Access, Buffer, Completion, Cq, Device, EndReason, MemoryRegion, Pd, Qp, QpCaps, RecvWr,
+    SendWr, Status, WcOpcode,
 };
 
 use super::Printer;
@@ -42,11 +43,14 @@ pub(super) fn local(error: impl std::fmt::Display) -> Failure {
 
 /// A QP with the two buffers of rping and one posted receive.
 pub(super) struct Session {
+    pub(super) device: Device,
     pub(super) qp: Arc<Qp>,
     pub(super) pd: Pd,
     /// At the server: buffer of its Read and its Write. At the client: buffer that receives the
     /// echo.
     pub(super) data: MemoryRegion,
+    /// Copy of the ping data, with room for all of it.
+    pub(super) copy: RefCell<Vec<u8>>,
     cq: Cq,
     inbox: MemoryRegion,
     /// Place of the client at a persistent server, which has limits.
@@ -76,11 +80,16 @@ impl Session {
         let inbox = pd
             .register(vec![0; ADVERT_LEN], Access::LOCAL_WRITE)
             .map_err(local)?;
-        let data = pd.register(vec![0; size], access).map_err(local)?;
+        let data = Buffer::zeroed(size).map_err(local)?;
+        let data = pd.register_buffer(data, access).map_err(local)?;
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(size).map_err(local)?;
         let session = Session {
+            device: device.clone(),
             qp,
             pd,
             data,
+            copy: RefCell::new(copy),
             cq,
             inbox,
             seat: None,

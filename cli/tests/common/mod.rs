@@ -155,6 +155,11 @@ impl Uwarp {
         self.stdout.as_mut().unwrap().until(text)
     }
 
+    /// Returns the lines of stdout that were taken so far.
+    pub(crate) fn stdout_so_far(&self) -> &str {
+        &self.stdout.as_ref().unwrap().seen
+    }
+
     /// Returns the next line that contains `text`, or `None` if the command ends without one.
     pub(crate) fn stdout_until_its_end(&mut self, text: &str) -> Option<String> {
         self.stdout.as_mut().unwrap().until_the_end(text)

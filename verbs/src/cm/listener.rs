@@ -15,12 +15,18 @@ use super::pending_startup::{PendingStartup, RequestError, RequestSink, refuse, 
 use super::startup_queue::StartupQueue;
 use crate::device::{DeviceError, DeviceInner};
 use crate::event::AsyncEvent;
+use crate::headroom;
 use crate::progress::background::{Interest, Source, Token, Verdict};
 
 /// Pause of a listener that reached a limit of the system, before it tries again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Interval between reports that a limit of the system was reached.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Error of a listener in a process that has reached a limit of its memory.
+const NO_MEMORY: LlpError = LlpError::Exhausted {
+    op: "accept a connection",
+    what: "memory in this process (`ulimit -v`, `ulimit -d`)",
+};
 /// Maximum number of connections accepted in one turn, so that other sources get turns, too.
 const ACCEPTS: u32 = 64;
 
@@ -274,7 +280,13 @@ impl ListenerInner {
                 }
                 turn += 1;
                 listener.clear_readiness();
-                match listener.try_accept() {
+                let accepted = if headroom::allows_startup() {
+                    listener.try_accept()
+                } else {
+                    self.device.pool.clear();
+                    Err(NO_MEMORY)
+                };
+                match accepted {
                     Ok(Some(llp)) => {
                         state.open += 1;
                         (llp, full)

@@ -96,15 +96,35 @@ impl BufferPool {
         own.or_else(others)
     }
 
-    /// Returns a receive buffer of `len` bytes: [`BUFFER`] or [`LARGE`].
-    pub(super) fn take(&self, len: usize) -> PageOffsetBuffer {
+    /// Returns a receive buffer of `len` bytes: [`BUFFER`] or [`LARGE`]. Returns `None` if there is
+    /// too little memory.
+    pub(super) fn take(&self, len: usize) -> Option<PageOffsetBuffer> {
         let kind = if len == LARGE {
             Shelf::large
         } else {
             Shelf::receive
         };
-        let pooled = self.pop(kind);
-        pooled.unwrap_or_else(|| PageOffsetBuffer::new(len))
+        self.pop(kind)
+            .or_else(|| PageOffsetBuffer::try_new(len))
+            .or_else(|| {
+                // The other buffers may hold the memory.
+                self.clear();
+                PageOffsetBuffer::try_new(len)
+            })
+    }
+
+    /// Drops all buffers, because memory is short. Skips a shelf that another thread uses.
+    pub(crate) fn clear(&self) {
+        for shelf in &self.shelves {
+            for buffers in [&shelf.receive, &shelf.large] {
+                if let Some(mut buffers) = buffers.try_lock() {
+                    buffers.clear();
+                }
+            }
+            if let Some(mut buffers) = shelf.staging.try_lock() {
+                buffers.clear();
+            }
+        }
     }
 
     /// Takes back a receive buffer. Drops it if it has another length, or does not begin in the
@@ -151,11 +171,11 @@ mod tests {
     #[test]
     fn a_thread_gets_the_buffer_that_it_gave_last() {
         let pool = BufferPool::default();
-        let (one, other) = (pool.take(BUFFER), pool.take(BUFFER));
+        let [one, other] = [(); 2].map(|()| pool.take(BUFFER).unwrap());
         let last = other.as_ptr();
         pool.give(one);
         pool.give(other);
-        let again = pool.take(BUFFER);
+        let again = pool.take(BUFFER).unwrap();
         assert_eq!(again.as_ptr(), last);
     }
 
@@ -164,14 +184,14 @@ mod tests {
         let pool = BufferPool::default();
         let given = std::thread::scope(|scope| {
             let giving = scope.spawn(|| {
-                let buffer = pool.take(BUFFER);
+                let buffer = pool.take(BUFFER).unwrap();
                 let address = buffer.as_ptr().addr();
                 pool.give(buffer);
                 address
             });
             giving.join().unwrap()
         });
-        let taken = pool.take(BUFFER);
+        let taken = pool.take(BUFFER).unwrap();
         assert_eq!(taken.as_ptr().addr(), given);
         assert_eq!(pool.len(), 0);
     }
@@ -179,11 +199,11 @@ mod tests {
     #[test]
     fn no_more_are_kept_than_a_thread_needs_and_none_that_is_not_whole() {
         let pool = BufferPool::default();
-        pool.give(PageOffsetBuffer::new(100));
+        pool.give(PageOffsetBuffer::try_new(100).unwrap());
         pool.give(PageOffsetBuffer::misplaced(BUFFER));
         assert_eq!(pool.len(), 0);
         for _ in 0..2 * KEEP {
-            pool.give(PageOffsetBuffer::new(BUFFER));
+            pool.give(PageOffsetBuffer::try_new(BUFFER).unwrap());
         }
         assert_eq!(pool.len(), KEEP);
     }
@@ -191,13 +211,13 @@ mod tests {
     #[test]
     fn the_two_lengths_lie_apart() {
         let pool = BufferPool::default();
-        let (short, long) = (pool.take(BUFFER), pool.take(LARGE));
+        let [short, long] = [BUFFER, LARGE].map(|len| pool.take(len).unwrap());
         assert_eq!((short.len(), long.len()), (BUFFER, LARGE));
         assert!(short.is_placed() && long.is_placed());
         let at = [short.as_ptr(), long.as_ptr()];
         pool.give(short);
         pool.give(long);
-        let again = [pool.take(BUFFER), pool.take(LARGE)];
+        let again = [BUFFER, LARGE].map(|len| pool.take(len).unwrap());
         assert_eq!(again.map(|buffer| buffer.as_ptr()), at);
     }
 }

@@ -16,6 +16,8 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
+use crate::headroom;
+
 /// Length of a page in bytes.
 pub(super) const PAGE: usize = 4096;
 
@@ -34,7 +36,7 @@ pub(super) struct PageOffsetBuffer {
 }
 
 impl PageOffsetBuffer {
-    pub(super) fn new(len: usize) -> Self {
+    fn new(len: usize) -> Self {
         let bytes = vec![0; len + PAGE].into_boxed_slice();
         let lead = lead(&bytes);
         Self {
@@ -43,12 +45,17 @@ impl PageOffsetBuffer {
         }
     }
 
-    /// Creates a buffer without spare bytes, at any address.
-    pub(super) fn exact(len: usize) -> Self {
-        Self {
-            bytes: vec![0; len].into_boxed_slice(),
-            used: 0..len,
-        }
+    /// Creates a buffer. Returns `None` if there is too little memory.
+    pub(super) fn try_new(len: usize) -> Option<Self> {
+        headroom::allocate(len + PAGE, || Self::new(len))
+    }
+
+    /// Creates a buffer without spare bytes, at any address. Returns `None` if there is too little
+    /// memory.
+    pub(super) fn try_exact(len: usize) -> Option<Self> {
+        let bytes = headroom::allocate(len, || vec![0; len].into_boxed_slice())?;
+        let used = 0..len;
+        Some(Self { bytes, used })
     }
 
     /// Creates a buffer that does not begin in the middle of a page.
@@ -100,6 +107,6 @@ mod tests {
         }
         assert!(PageOffsetBuffer::new(100).is_placed());
         assert!(!PageOffsetBuffer::misplaced(100).is_placed());
-        assert_eq!(PageOffsetBuffer::exact(100).len(), 100);
+        assert_eq!(PageOffsetBuffer::try_exact(100).unwrap().len(), 100);
     }
 }

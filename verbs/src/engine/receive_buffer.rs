@@ -135,17 +135,23 @@ impl ReceiveBuffer {
     }
 
     /// Returns room for the next read, at least half of the buffer. With the reserve of the peer,
-    /// returns room for the rest of the FPDU.
+    /// returns room for the rest of the FPDU. Returns `None` if there is too little memory.
     ///
     /// If there is less room after the remaining bytes, they are moved to the front.
-    pub(crate) fn space(&mut self, pool: &BufferPool) -> &mut [u8] {
+    pub(crate) fn space(&mut self, pool: &BufferPool) -> Option<&mut [u8]> {
         let large = self.large_for > 0 && self.may_be_large;
         let wanted = if large { LARGE } else { BUFFER };
         let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
         if len < wanted {
-            self.replace(pool, pool.take(wanted));
+            let lacks_normal = len < BUFFER;
+            let normal = || lacks_normal.then(|| pool.take(BUFFER)).flatten();
+            match pool.take(wanted).or_else(normal) {
+                Some(buffer) => self.replace(pool, buffer),
+                None if lacks_normal => return None,
+                None => {}
+            }
         }
-        let buffer = self.buffer.get_or_insert_with(|| pool.take(wanted));
+        let buffer = self.buffer.as_mut()?;
         if self.start > 0 && buffer.len() - self.end < buffer.len() / 2 {
             buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -153,9 +159,9 @@ impl ReceiveBuffer {
         }
         let space = &mut buffer[self.end..];
         if self.reserve.is_some() && (1..space.len()).contains(&self.missing) {
-            return &mut space[..self.missing];
+            return Some(&mut space[..self.missing]);
         }
-        space
+        Some(space)
     }
 
     /// Moves the remaining bytes to the front of `buffer`, which replaces the old one.
@@ -228,9 +234,11 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Moves the remaining bytes to a buffer of their size.
+    /// Moves the remaining bytes to a buffer of their size, if there is memory for it.
     fn shrink(&mut self, pool: &BufferPool) {
-        self.replace(pool, PageOffsetBuffer::exact(self.filled().len()));
+        if let Some(buffer) = PageOffsetBuffer::try_exact(self.filled().len()) {
+            self.replace(pool, buffer);
+        }
     }
 
     /// Appends bytes, if there is a buffer with room for them.
@@ -260,10 +268,10 @@ mod tests {
     fn what_is_left_over_stays_in_front_of_the_next_read() {
         let pool = BufferPool::default();
         let mut rx = ReceiveBuffer::default();
-        rx.space(&pool);
+        rx.space(&pool).unwrap();
         assert!(rx.append(b"abcdef"));
         rx.discard(4);
-        rx.space(&pool)[..2].copy_from_slice(b"gh");
+        rx.space(&pool).unwrap()[..2].copy_from_slice(b"gh");
         rx.received(2);
         assert_eq!(rx.filled(), b"efgh");
         assert_eq!(rx.consumed(), 4);
@@ -282,7 +290,7 @@ mod tests {
             (90_000, 149_999),
             (131_072, 131_073),
         ] {
-            let space = rx.space(&pool);
+            let space = rx.space(&pool).unwrap();
             assert!(space.len() >= BUFFER / 2);
             space[..read]
                 .iter_mut()
@@ -298,14 +306,14 @@ mod tests {
     fn an_empty_buffer_goes_back_to_the_pool_and_is_used_again() {
         let pool = BufferPool::default();
         let mut rx = ReceiveBuffer::default();
-        rx.space(&pool);
+        rx.space(&pool).unwrap();
         assert!(rx.append(b"abc"));
         rx.release(&pool, None);
         assert_eq!(pool.len(), 0, "a buffer with bytes is kept");
         rx.discard(3);
         rx.release(&pool, None);
         assert_eq!(pool.len(), 1);
-        rx.space(&pool);
+        rx.space(&pool).unwrap();
         assert_eq!(pool.len(), 0);
     }
 
@@ -323,23 +331,23 @@ mod tests {
             let pool = BufferPool::default();
             let mut rx = ReceiveBuffer::default();
             assert!(rx.check_room_for_turn(Some(&peer)));
-            assert_eq!(rx.space(&pool).len(), BUFFER);
+            assert_eq!(rx.space(&pool).unwrap().len(), BUFFER);
             rx.received(BUFFER);
             // Everything is consumed except the beginning of an FPDU.
             rx.discard(BUFFER - 100);
-            assert_eq!(rx.space(&pool).len(), then - 100);
+            assert_eq!(rx.space(&pool).unwrap().len(), then - 100);
             rx.release(&pool, Some(&peer));
             let held = rx.buffer.as_ref().map_or(0, |buffer| buffer.len());
             assert!(held == then && rx.charge.as_ref().map_or(0, Charge::amount) >= held as u64);
             // The buffer does not stay large for ever.
             for _ in 0..SMALL_READS {
                 assert!(rx.check_room_for_turn(Some(&peer)));
-                rx.space(&pool);
+                rx.space(&pool).unwrap();
                 rx.received(1);
                 rx.discard(rx.filled().len());
                 rx.release(&pool, Some(&peer));
             }
-            assert_eq!(rx.space(&pool).len(), BUFFER);
+            assert_eq!(rx.space(&pool).unwrap().len(), BUFFER);
         }
     }
 
@@ -360,7 +368,7 @@ mod tests {
     fn begun(pool: &BufferPool, peer: &Arc<PeerAccount>, bytes: usize) -> Option<ReceiveBuffer> {
         let mut rx = ReceiveBuffer::default();
         rx.check_room_for_turn(Some(peer)).then(|| {
-            rx.space(pool);
+            rx.space(pool).unwrap();
             assert!(rx.append(&vec![0x55; bytes]));
             rx.release(pool, Some(peer));
             rx
@@ -412,7 +420,7 @@ mod tests {
         let last = &mut others[0];
         last.set_missing(5);
         assert!(last.check_room_for_turn(Some(&peer)) && !last.has_used_reserve());
-        assert_eq!(last.space(&pool).len(), 5);
+        assert_eq!(last.space(&pool).unwrap().len(), 5);
         last.received(5);
         last.discard(60_005);
         assert!(last.has_used_reserve());

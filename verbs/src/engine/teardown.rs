@@ -300,6 +300,14 @@ impl Connection {
         self.detach(QpEvent::LlpLost);
     }
 
+    /// Resets the connection, because there is no memory for a buffer. `op`: what needs the buffer,
+    /// as a verb.
+    pub(crate) fn out_of_memory(&mut self, op: &'static str) {
+        self.fin.abort = true;
+        let what = "memory in this process (`ulimit -v`, `ulimit -d`)";
+        self.lost(LlpError::Exhausted { op, what });
+    }
+
     /// Resets the connection on behalf of the consumer.
     pub(crate) fn abort(&mut self) {
         // The stage is `Detached` also between the attempts for two addresses, while the connection

@@ -192,7 +192,7 @@ impl End {
 
     fn deliver(&mut self, bytes: &[u8], pool: &BufferPool) {
         for part in bytes.chunks(50_000) {
-            self.rx.space(pool);
+            self.rx.space(pool).unwrap();
             assert!(self.rx.append(part));
             self.conn.receive(&mut self.rx);
         }

@@ -9,6 +9,7 @@ use super::buffer_pool::BufferPool;
 use super::page_offset_buffer;
 use super::receive_buffer::SMALL_STAGING;
 use super::staging_account::StagingAccount;
+use crate::headroom;
 use crate::limits::PeerAccount;
 use crate::mem::{LentRun, PinnedRun};
 
@@ -106,6 +107,8 @@ pub(crate) struct TxBatch {
     account: StagingAccount,
     /// Payload could not be copied, because its memory is not mapped. The batch must not be sent.
     torn: bool,
+    /// There was no memory for a part of the batch, which must not be sent.
+    lacks_memory: bool,
 }
 
 impl TxBatch {
@@ -117,6 +120,11 @@ impl TxBatch {
     /// Returns true if a part of the batch is lost with its memory.
     pub(crate) fn is_torn(&self) -> bool {
         self.torn
+    }
+
+    /// Returns true if there was no memory for a part of the batch.
+    pub(crate) fn lacks_memory(&self) -> bool {
+        self.lacks_memory
     }
 
     /// Returns the stream offset up to which the LLP has taken bytes.
@@ -277,6 +285,9 @@ impl TxBatch {
     /// Appends bytes by letting `fill` append to the staging buffer.
     pub(crate) fn stage<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         self.staged.truncate(self.filled);
+        if self.filled > SMALL_STAGING {
+            self.make_room(self.filled + FPDU);
+        }
         let value = fill(&mut self.staged);
         self.staged_to(self.staged.len());
         value
@@ -317,6 +328,9 @@ impl TxBatch {
     /// A buffer that exceeds [`SMALL_STAGING`] gets room for the whole batch at once. A vector that
     /// grows by itself may exceed [`KEEP`]; it would then be shrunk when the connection rests, and
     /// grow again.
+    ///
+    /// If memory is too short, the batch is marked, which ends the connection. Until then the
+    /// buffer may grow by one FPDU, which the headroom allows.
     fn make_room(&mut self, len: usize) {
         if len > self.staged.capacity() && len > SMALL_STAGING && !self.is_short() {
             // A batch above the usual limit gets the largest buffer, because its length varies with
@@ -326,9 +340,15 @@ impl TxBatch {
             } else {
                 STAGED_LIMIT + FPDU
             };
-            self.staged
-                .reserve_exact(len.max(batch) - self.staged.len());
+            let most = len.max(batch);
+            self.lacks_memory |= !self.grow_to(most) && !self.grow_to(len);
         }
+    }
+
+    /// Gives the staging buffer room for `len` bytes, if there is memory for it.
+    fn grow_to(&mut self, len: usize) -> bool {
+        let more = len - self.staged.len();
+        headroom::allocate(len, || self.staged.reserve_exact(more)).is_some()
     }
 
     /// Adds the staged bytes up to index `end` to the batch.
@@ -378,6 +398,10 @@ impl TxBatch {
         self.staged.truncate(self.filled);
         let lent = std::mem::take(&mut self.lent);
         self.make_room(self.filled + lent);
+        if self.lacks_memory {
+            self.parts.clear();
+            return;
+        }
         for (at, part) in self.parts.iter_mut().enumerate() {
             if let Part::Lent(run) = part {
                 // The LLP may have taken some bytes of the first part.

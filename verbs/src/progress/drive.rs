@@ -127,7 +127,10 @@ impl Driven {
     /// Handles bytes that the program has already read from the stream.
     pub(crate) fn feed(&mut self, pool: &BufferPool, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.conn.wants_bytes() {
-            let space = self.rx.space(pool);
+            let Some(space) = self.rx.space(pool) else {
+                self.conn.out_of_memory("receive");
+                break;
+            };
             let count = space.len().min(bytes.len());
             space[..count].copy_from_slice(&bytes[..count]);
             bytes = &bytes[count..];
@@ -325,7 +328,10 @@ impl Driven {
                 more = true;
                 break;
             }
-            let space = self.rx.space(pool);
+            let Some(space) = self.rx.space(pool) else {
+                self.conn.out_of_memory("receive");
+                break;
+            };
             let room = space.len();
             match llp.try_recv(space) {
                 Ok(Recv::Data(bytes)) => {
@@ -430,6 +436,10 @@ impl Driven {
                 self.conn.memory_in_place_gone();
                 return Sent::All;
             }
+            if self.conn.tx.lacks_memory() {
+                self.conn.out_of_memory("send");
+                return Sent::All;
+            }
             let tx = &self.conn.tx;
             let followed =
                 tx.is_followed(self.conn.has_unsent()) && sent + tx.left() < MAX_TURN_BYTES;
@@ -465,7 +475,8 @@ impl Driven {
         }
         while self.conn.wants_bytes()
             && let Some(llp) = &mut self.llp
-            && let Ok(Recv::Data(bytes)) = llp.try_recv(self.rx.space(pool))
+            && let Some(space) = self.rx.space(pool)
+            && let Ok(Recv::Data(bytes)) = llp.try_recv(space)
         {
             self.rx.received(bytes);
             self.conn.receive(&mut self.rx);
