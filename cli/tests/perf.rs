@@ -375,3 +375,13 @@ fn the_congestion_control_that_is_reported_is_that_of_the_connections() {
         }
     }
 }
+
+#[test]
+fn a_server_with_a_token_serves_only_clients_that_have_it() {
+    let (_server, port) = server(&["-P", "--token", "secret"]);
+    for wrong in [&[][..], &["--token", "other"]] {
+        let ended = client(&port, "write_bw", wrong).expect(1);
+        ended.says("lacks the token of the server");
+    }
+    client(&port, "write_bw", &["--token", "secret"]).expect(0);
+}

@@ -10,7 +10,7 @@ use crate::control::Control;
 use crate::error::PerfError;
 use crate::event::Event;
 use crate::latency::PingPong;
-use crate::message::{ToClient, ToServer};
+use crate::message::{ToClient, ToServer, Token};
 use crate::plan::{Plan, Until};
 use crate::results::{Bandwidth, Figures, Results, Row};
 use crate::traffic::Traffic;
@@ -91,6 +91,21 @@ impl<'a> Client<'a> {
         addr: SocketAddr,
         plan: &'a Plan,
     ) -> Result<Self, PerfError> {
+        Self::connect_with(device, from, addr, plan, None)
+    }
+
+    /// Does the same as [`Client::connect`], with the token that the server wants
+    /// ([`Server::token`](crate::Server::token)).
+    ///
+    /// # Errors
+    /// As [`Client::connect`]. [`PerfError::Declined`] if the token is wrong.
+    pub fn connect_with(
+        device: &Device,
+        from: Option<SocketAddr>,
+        addr: SocketAddr,
+        plan: &'a Plan,
+        token: Option<&str>,
+    ) -> Result<Self, PerfError> {
         plan.check()?;
         let pd = device.alloc_pd()?;
         let control = Control::new(device, &pd, addr)?;
@@ -104,7 +119,11 @@ impl<'a> Client<'a> {
         connect(&control.qp, addr, &options)?;
         control.send_greeting()?;
         control.receive_greeting(PATIENCE)?;
-        control.send(&ToServer::Hello { plan: plan.clone() })?;
+        let hello = ToServer::Hello {
+            plan: plan.clone(),
+            token: token.map(|token| Token(token.to_owned())),
+        };
+        control.send(&hello)?;
         let session = match control.receive("after the plan was offered", PATIENCE)? {
             ToClient::Welcome { session } => session,
             ToClient::Declined { reason } => {

@@ -26,6 +26,9 @@ pub enum PerfError {
         /// Reason that the server gave.
         reason: String,
     },
+    /// The client has not sent the token of the server.
+    #[error("the test lacks the token of the server (its --token), or has another one")]
+    WrongToken,
     /// The plan needs more memory than the server allows.
     #[error(
         "the test needs {needed} bytes of memory at the server, which allows {limit} (its --max-memory)"

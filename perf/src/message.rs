@@ -4,7 +4,7 @@
 //!   client                                     server
 //!     | greeting (16 bytes, `greeting`) ------>  |
 //!     | <----------------------------- greeting  |
-//!     | Hello { plan } ----------------------->  |
+//!     | Hello { plan, token } ---------------->  |
 //!     | <----- Welcome { session } or Declined   |
 //!     |   (the client opens the plan's connections; their private
 //!     |    data has the session and the index)
@@ -18,6 +18,8 @@
 //!     | Bye ---------------------------------->  |
 //! ```
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
@@ -26,8 +28,12 @@ use crate::results::Row;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub(crate) enum ToServer {
-    /// First message after the greeting.
-    Hello { plan: Plan },
+    /// First message after the greeting. A server may want a token.
+    Hello {
+        plan: Plan,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<Token>,
+    },
     /// Memory that the server may Write to and Read from.
     Memory(Memory),
     /// A measurement of this size starts.
@@ -37,6 +43,17 @@ pub(crate) enum ToServer {
     Done { sent: u64 },
     /// The client measures no more sizes.
     Bye,
+}
+
+/// Token of a server. Its `Debug` shows nothing of it, because errors show messages of a peer.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Token(pub(crate) String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("...")
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]

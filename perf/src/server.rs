@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
+use std::hint::black_box;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::control::Control;
 use crate::error::PerfError;
 use crate::event::Event;
 use crate::latency::PingPong;
-use crate::message::{ToClient, ToServer};
+use crate::message::{ToClient, ToServer, Token};
 use crate::plan::Plan;
 use crate::results::{Bandwidth, Figures, Row};
 use crate::traffic::{Traffic, memory_of};
@@ -49,6 +50,7 @@ pub struct Server {
     /// One listener for each address.
     listeners: Vec<Listener>,
     max_memory: u64,
+    token: Option<String>,
 }
 
 impl Server {
@@ -61,6 +63,7 @@ impl Server {
             device: device.clone(),
             listeners: vec![device.listen(addr)?],
             max_memory: DEFAULT_MEMORY,
+            token: None,
         })
     }
 
@@ -98,6 +101,14 @@ impl Server {
     #[must_use]
     pub fn max_memory(mut self, bytes: u64) -> Self {
         self.max_memory = bytes;
+        self
+    }
+
+    /// Sets the token that a client has to send with its plan. Without one, the server serves
+    /// whoever comes first. The token is sent unencrypted.
+    #[must_use]
+    pub fn token(mut self, token: Option<String>) -> Self {
+        self.token = token;
         self
     }
 
@@ -139,14 +150,22 @@ impl Server {
         Ok(())
     }
 
-    /// Creates the resources for a plan. Fails if the plan makes no sense, or needs more than this
-    /// server allows or the device has.
+    /// Creates the resources for a plan. Fails if the token is wrong, if the plan makes no sense,
+    /// or if it needs more than this server allows or the device has.
     fn prepare(
         &self,
         pd: &uwarp_verbs::Pd,
-        plan: &Plan,
+        Offer { plan, token }: &Offer,
         peer: SocketAddr,
     ) -> Result<Traffic, PerfError> {
+        let given = token.as_ref().map_or("", |token| &token.0);
+        if self
+            .token
+            .as_deref()
+            .is_some_and(|token| !same(given, token))
+        {
+            return Err(PerfError::WrongToken);
+        }
         plan.check()?;
         let (needed, limit) = (memory_of(plan), self.max_memory);
         if needed > limit {
@@ -183,12 +202,12 @@ impl Server {
             while let Some(newcomer) = newcomers.get_mut(index) {
                 match newcomer.poll() {
                     Ok(None) => index += 1,
-                    Ok(Some(plan)) => {
+                    Ok(Some(offer)) => {
                         let peer = newcomer.control.peer;
-                        match self.prepare(pd, &plan, peer) {
+                        match self.prepare(pd, &offer, peer) {
                             Ok(traffic) => {
                                 if let Some(newcomer) = newcomers.remove(index) {
-                                    return Ok((newcomer.control, plan, traffic));
+                                    return Ok((newcomer.control, offer.plan, traffic));
                                 }
                             }
                             Err(error) => {
@@ -321,6 +340,19 @@ fn random_session() -> u64 {
     RandomState::new().hash_one(Instant::now())
 }
 
+/// Plan of a client, and the token that it sent.
+struct Offer {
+    plan: Plan,
+    token: Option<Token>,
+}
+
+/// Compares two tokens. The time does not depend on the position of the first difference.
+fn same(given: &str, wanted: &str) -> bool {
+    let pairs = given.bytes().zip(wanted.bytes());
+    let difference = pairs.fold(0, |all, (one, other)| black_box(all | (one ^ other)));
+    given.len() == wanted.len() && difference == 0
+}
+
 /// A connection that has not sent its plan yet, or whose plan was declined.
 struct Newcomer {
     control: Control,
@@ -343,7 +375,7 @@ impl Newcomer {
 
     /// Returns the plan if it has arrived. Answers the greeting. Does not wait. Fails if the
     /// connection has ended, or its time is over.
-    fn poll(&mut self) -> Result<Option<Plan>, PerfError> {
+    fn poll(&mut self) -> Result<Option<Offer>, PerfError> {
         if !self.is_greeted && self.control.try_receive_greeting()? {
             self.control.send_greeting()?;
             self.is_greeted = true;
@@ -352,7 +384,9 @@ impl Newcomer {
             && let Some(message) = self.control.try_receive("before its plan")?
         {
             return match message {
-                ToServer::Hello { plan } if !self.is_declined => Ok(Some(plan)),
+                ToServer::Hello { plan, token } if !self.is_declined => {
+                    Ok(Some(Offer { plan, token }))
+                }
                 other => {
                     let what = format!("it sent {other:?} instead of its first plan");
                     Err(self.control.protocol(what))

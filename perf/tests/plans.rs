@@ -527,3 +527,29 @@ fn margins_that_leave_no_message_are_an_error_of_the_client_alone() {
         serving.join().unwrap().unwrap();
     }
 }
+
+#[test]
+fn a_client_without_the_token_of_the_server_is_declined_and_does_not_delay_one_with_it() {
+    let device = Device::tcp().unwrap();
+    let server = Server::listen(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = server.token(Some("secret".to_owned()));
+    let addr = server.local_addr();
+    let serving = thread::spawn(move || {
+        let mut declined = 0;
+        let served = server.serve_one(|event| {
+            declined += u32::from(matches!(event, Event::ForeignConnection(_)));
+        });
+        served.map(|()| declined)
+    });
+    let plan = small(Test::WriteBandwidth, &[64]);
+    let device = Device::tcp().unwrap();
+    for wrong in [None, Some(""), Some("secre"), Some("secret2")] {
+        let refused = Client::connect_with(&device, None, addr, &plan, wrong);
+        let error = refused.err().unwrap().to_string();
+        assert!(error.contains("token"), "{error}");
+    }
+    let client = Client::connect_with(&device, None, addr, &plan, Some("secret")).unwrap();
+    client.measure(64).unwrap();
+    client.end().unwrap();
+    assert_eq!(serving.join().unwrap().unwrap(), 4);
+}

@@ -78,7 +78,8 @@ fn client(
         output: options.common.output(),
         table: Table::new(&options.report),
     };
-    let client = Client::connect(device, from, addr, &plan)
+    let token = options.token.as_deref();
+    let client = Client::connect_with(device, from, addr, &plan, token)
         .map_err(|error| failure(&error, Role::Client))?;
     let congestion = client.congestion_control();
     session.print_head(addr, congestion.as_deref())?;
@@ -248,11 +249,17 @@ fn listen(options: &Options, device: &Device) -> Result<Server, Failure> {
                 let port = options.port;
                 Failure::because(format!("cannot listen on port {port} of loopback: {error}"))
             })?;
-            return Ok(server.max_memory(options.max_memory));
+            return Ok(server
+                .max_memory(options.max_memory)
+                .token(options.token.clone()));
         }
     };
     Server::listen(device, addr)
-        .map(|server| server.max_memory(options.max_memory))
+        .map(|server| {
+            server
+                .max_memory(options.max_memory)
+                .token(options.token.clone())
+        })
         .map_err(|error| Failure::because(format!("cannot listen on {addr}: {error}")))
 }
 
