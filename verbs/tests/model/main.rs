@@ -53,6 +53,8 @@ fn run(wire: Wire, case: &Case) {
     });
     for (index, settings) in setup.settings.iter_mut().enumerate() {
         (settings.crc, settings.markers) = (link.crc[index], link.markers[index]);
+        // A wake-up is a Write, which a busy machine would add to those of the model.
+        settings.wake_up = None;
     }
     if link.revision_1 {
         setup.settings[0].revision = Revision::One;
