@@ -10,12 +10,14 @@ use core::ffi::c_void;
 use core::mem::{self, offset_of};
 use core::ptr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-use uwarp_verbs::Device;
+use uwarp_verbs::{Device, Rendezvous};
 
 use crate::abi::{ibv_context, verbs_context};
 use crate::gids::GidEntry;
 use crate::persona::Persona;
+use crate::qp::pair::Pairing;
 use crate::rnic::Rnic;
 use crate::{errno, events, operations};
 
@@ -111,6 +113,17 @@ impl Context {
     /// Returns the kind of device that the program sees.
     pub(crate) fn persona(&self) -> Persona {
         self.rnic.devices.persona()
+    }
+
+    /// Returns the place where queue pairs are called by their numbers, if the device has one.
+    pub(crate) fn rendezvous(&self) -> Option<&Rendezvous> {
+        self.rnic.rendezvous.as_ref()
+    }
+
+    /// Returns the attributes of a new queue pair that can be connected by its number.
+    pub(crate) fn pairing(&self) -> Option<Pairing> {
+        let gids = Arc::clone(&self.rnic.gids);
+        (self.rendezvous()).map(|_| Pairing::new(gids, self.rnic.patience))
     }
 
     /// Returns the GID table of the port.

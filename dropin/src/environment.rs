@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use uwarp_verbs::environment::{DeviceNames, FLAG_VALUES, flag, variable};
 use uwarp_verbs::llp::DeviceSpec;
-use uwarp_verbs::{OnNoReceive, Peer, Revision, Settings};
+use uwarp_verbs::{OnNoReceive, Peer, RendezvousOptions, Revision, Settings};
 
 use crate::persona::Persona;
 
@@ -23,6 +23,11 @@ const HOLD: Duration = Duration::from_secs(10);
 /// the request until the server listens, but TCP refuses the connection immediately.
 const CONNECT_RETRY: Duration = Duration::from_secs(3);
 
+/// Default minimum time that a send waits for a peer that is named by its number
+/// (`UWARP_OOB_TIMEOUT`). Programs choose some two seconds for hardware, which does not stall as
+/// long as a busy machine does.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Settings found in the environment.
 #[derive(Debug)]
 pub(crate) struct Environment {
@@ -33,6 +38,11 @@ pub(crate) struct Environment {
     pub(crate) names: DeviceNames,
     pub(crate) pcap: Option<PathBuf>,
     pub(crate) settings: Settings,
+    /// Ports and sources of queue pairs that are connected by their numbers (`UWARP_OOB_PORTS`,
+    /// `UWARP_OOB_SOURCE`).
+    pub(crate) rendezvous: RendezvousOptions,
+    /// Minimum time that a send waits for a peer that is named by its number (`UWARP_OOB_TIMEOUT`).
+    pub(crate) patience: Duration,
     /// True if the library prints no messages on standard error (`UWARP_QUIET`).
     pub(crate) quiet: bool,
     /// Number added to each port of a program (`UWARP_PORT_OFFSET`). RDMA ports are TCP ports here.
@@ -93,6 +103,9 @@ impl Environment {
                 .unwrap_or_default(),
             pcap: var("UWARP_PCAP").map(PathBuf::from),
             settings,
+            rendezvous: rendezvous(&var)?,
+            patience: parse(&var, "UWARP_OOB_TIMEOUT", "a number of milliseconds")?
+                .map_or(PATIENCE, Duration::from_millis),
             port_offset: parse(&var, "UWARP_PORT_OFFSET", "a number up to 65535")?.unwrap_or(0),
             quiet: switch(&var, "UWARP_QUIET")?.unwrap_or(false),
         })
@@ -112,6 +125,33 @@ fn persona(var: &impl Fn(&str) -> Option<OsString>, peer: Peer) -> Result<Person
         ),
         (Peer::Siw, _) => Ok(Persona::Iwarp),
         (_, asked) => Ok(asked.unwrap_or_default()),
+    }
+}
+
+/// Reads the options for queue pairs that are connected by their numbers.
+fn rendezvous(var: &impl Fn(&str) -> Option<OsString>) -> Result<RendezvousOptions, String> {
+    let sources = [("check", false), ("any", true)];
+    let any_source = choice(var, "UWARP_OOB_SOURCE", &sources)?.unwrap_or(false);
+    let what = "two ports from 1024 on, such as 20000-20099";
+    let ports = parse::<Ports>(var, "UWARP_OOB_PORTS", what)?;
+    let options = RendezvousOptions::default().any_source(any_source);
+    Ok(options.ports(ports.map(|Ports(first, last)| first..=last)))
+}
+
+/// A range of ports, both ends included.
+struct Ports(u16, u16);
+
+impl FromStr for Ports {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (first, last) = text.split_once('-').ok_or("there is no '-'")?;
+        let port = |text: &str| text.parse::<u16>().map_err(|_| "an end is no port");
+        match (port(first)?, port(last)?) {
+            (first, last) if first > last => Err("the first is above the last"),
+            (first, _) if first < 1024 => Err("the first is below 1024"),
+            (first, last) => Ok(Ports(first, last)),
+        }
     }
 }
 
@@ -221,6 +261,25 @@ mod tests {
     }
 
     #[test]
+    fn ports_for_queue_pairs_are_a_range_of_ports_that_no_service_of_the_system_has() {
+        let ports = |value| with("UWARP_OOB_PORTS", value).map(|found| found.rendezvous.ports);
+        assert_eq!(with("", "").unwrap().rendezvous.ports, None);
+        assert_eq!(ports("20000-20099"), Ok(Some(20000..=20099)));
+        assert_eq!(ports("20000-20000"), Ok(Some(20000..=20000)));
+        for value in [
+            "20000",
+            "20099-20000",
+            "1000-2000",
+            "20000-70000",
+            "a-b",
+            "-",
+        ] {
+            let error = ports(value).unwrap_err();
+            assert!(error.contains("expected two ports from 1024 on"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_device_has_the_names_of_the_variable() {
         let names = |value| with("UWARP_NAME", value).map(|found| found.names.to_string());
         assert_eq!(with("", "").unwrap().names, DeviceNames::default());
@@ -316,10 +375,13 @@ mod tests {
     #[test]
     fn a_value_that_is_no_text_is_not_taken_for_none() {
         use std::os::unix::ffi::OsStringExt as _;
-        const ALL: [(&str, &str); 15] = [
+        const ALL: [(&str, &str); 18] = [
             ("UWARP_DEVICE", "expected a device"),
             ("UWARP_PERSONA", "expected iwarp or roce"),
             ("UWARP_NAME", "expected names of devices"),
+            ("UWARP_OOB_PORTS", "expected two ports"),
+            ("UWARP_OOB_SOURCE", "expected check or any"),
+            ("UWARP_OOB_TIMEOUT", "expected a number"),
             ("UWARP_CRC", "expected on or off"),
             ("UWARP_MARKERS", "expected on or off"),
             ("UWARP_FPDU_SEGMENTS", "expected a number"),

@@ -58,6 +58,11 @@ fn number(event: &AsyncEvent) -> Option<ibv_event_type> {
         AsyncEvent::LastWqeReached { .. } => abi::IBV_EVENT_QP_LAST_WQE_REACHED,
         AsyncEvent::DeviceFatal { .. } => abi::IBV_EVENT_DEVICE_FATAL,
         AsyncEvent::Ended { reason, .. } if !is_reportable(reason) => return None,
+        // InfiniBand reports a peer that is gone in the completion alone.
+        AsyncEvent::Ended {
+            reason: EndReason::PeerGone { .. },
+            ..
+        } => return None,
         AsyncEvent::Ended {
             reason:
                 EndReason::TerminateSent {

@@ -4,14 +4,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use uwarp_verbs::Device;
 use uwarp_verbs::capture::{Capture, CaptureOptions};
 use uwarp_verbs::environment::unknown_variables;
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::llp::kernel::KernelSettings;
 use uwarp_verbs::messages;
+use uwarp_verbs::{Device, Rendezvous};
 
 use crate::device::Devices;
 use crate::environment::Environment;
@@ -25,6 +26,10 @@ pub(crate) struct Rnic {
     /// Devices that programs see. All of them are the one device.
     pub(crate) devices: &'static Devices,
     pub(crate) gids: Arc<[GidEntry]>,
+    /// Place where queue pairs are called by their numbers; `None` on an iWARP device.
+    pub(crate) rendezvous: Option<Rendezvous>,
+    /// Minimum time that a send waits for a peer that is named by its number.
+    pub(crate) patience: Duration,
 }
 
 /// RNIC, with the id of the process that opened it. A forked child does not use its parent's
@@ -109,6 +114,8 @@ impl Rnic {
             persona,
             names,
             settings,
+            rendezvous,
+            patience,
             ..
         } = environment;
         let only = fixed_address(&spec);
@@ -125,10 +132,19 @@ impl Rnic {
             }
             Persona::Roce => gids::roce(&network.info(), only),
         };
+        let rendezvous = match devices.persona() {
+            Persona::Iwarp => None,
+            Persona::Roce => {
+                let made = device.rendezvous(rendezvous.addr(only));
+                Some(made.map_err(|error| error.to_string())?)
+            }
+        };
         Ok(Rnic {
             device,
             devices,
             gids,
+            rendezvous,
+            patience,
         })
     }
 

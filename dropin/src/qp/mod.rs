@@ -7,6 +7,7 @@
 
 pub(crate) mod extended;
 pub(crate) mod modify;
+pub(crate) mod pair;
 pub(crate) mod post;
 mod room;
 
@@ -19,11 +20,13 @@ use std::time::Duration;
 use uwarp_verbs::{Qp, QpCaps};
 
 use self::extended::{SUPPORTED, Work};
+use self::pair::Pairing;
 use crate::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     IBV_QPS_RESET, IBV_QPT_RC, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex,
     ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type, ibv_srq,
 };
+use crate::context::Context;
 use crate::object::Object;
 use crate::panic_guard::entry;
 use crate::registry::{DESTROYING, QPS};
@@ -41,6 +44,8 @@ pub(crate) struct QpInner {
     refusal_warning: OnceWarning,
     /// State that the program requested last (`ibv_qp_state`).
     asked: AtomicU32,
+    /// Attributes of a queue pair that can be connected by its number; `None` on an iWARP device.
+    pairing: Option<Pairing>,
     /// Drafts of requests, if the program asked for the interface `ibv_qp_ex`.
     work: Option<Work>,
     _in_pd: User,
@@ -130,6 +135,11 @@ pub(crate) unsafe fn create(
         builder = builder.srq(&unsafe { srq::of(wanted.srq) }.srq);
         (granted.max_recv_wr, granted.max_recv_sge) = (0, 0);
     }
+    // SAFETY: the domain exists, and the program does not write this field.
+    let context = unsafe { Context::of((*pd).context) };
+    if let Some(rendezvous) = context.rendezvous() {
+        builder = builder.rendezvous(rendezvous);
+    }
     let builder = builder.caps(granted);
     let qp = builder.build(&send_cq.cq, &recv_cq.cq);
     let qp = qp.map_err(|error| errno::of_device(&error))?;
@@ -164,6 +174,7 @@ pub(crate) unsafe fn create(
         end_warning: OnceWarning::new(),
         refusal_warning: OnceWarning::new(),
         asked: AtomicU32::new(IBV_QPS_RESET),
+        pairing: context.pairing(),
         work: wanted.by_calls.then(Work::default),
         _in_pd: domain.users.add(),
     };

@@ -25,10 +25,11 @@ use std::sync::atomic::Ordering;
 use uwarp_verbs::{Access, IbvQpState, QpModify, QpState};
 
 use super::QpInner;
+use super::pair::Pairing;
 use crate::abi::{
     IBV_MTU_1024, IBV_QP_ACCESS_FLAGS, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_PORT,
-    IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, ibv_qp, ibv_qp_attr,
-    ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
+    IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, ibv_qp,
+    ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
 };
 use crate::panic_guard::entry;
 use crate::rnic::warn;
@@ -57,13 +58,42 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
         change = change.access(Access::from_bits(attr.qp_access_flags).0);
     }
     let wanted = (mask & IBV_QP_STATE != 0).then_some(attr.qp_state);
-    if mask & IBV_QP_DEST_QPN != 0 && wanted == Some(IBV_QPS_RTR) {
+    if let Some(pairing) = &inner.pairing {
+        let paired = pairing.is_paired();
+        let now = last_step(inner);
+        let step = match wanted {
+            Some(IBV_QPS_RTR) if mask & IBV_QP_DEST_QPN != 0 => {
+                Some(pairing.to_rtr(&inner.qp, now, attr, mask))
+            }
+            Some(IBV_QPS_RTS) if paired => Some(pairing.to_rts(&inner.qp, now, attr, mask)),
+            Some(IBV_QPS_SQD) if paired => Some(Err((
+                libc::EOPNOTSUPP,
+                "uwarp does not drain its send queue",
+            ))),
+            _ => None,
+        };
+        if let Some(Err((errno, words))) = step {
+            if inner.refusal_warning.claim() {
+                let number = inner.qp.qp_num();
+                warn(format_args!(
+                    "queue pair {number}: ibv_modify_qp was refused: {words}"
+                ));
+            }
+            return Err(errno);
+        }
+        if step.is_some() {
+            inner.qp.modify(&change).map_err(|_| libc::EINVAL)?;
+            inner.asked.store(attr.qp_state, Ordering::Relaxed);
+            pairing.record(attr, mask);
+            return Ok(());
+        }
+    } else if mask & IBV_QP_DEST_QPN != 0 && wanted == Some(IBV_QPS_RTR) {
         // Without this message, such a program would wait forever for its first receive, and
         // nothing would show the reason.
         if inner.refusal_warning.claim() {
             warn(format_args!(
-                "this program connects queue pairs by number, which iWARP does not support; use its \
-                 option for librdmacm, if it has one (such as -R)"
+                "this program connects queue pairs by number; run it with --persona roce \
+                 (UWARP_PERSONA=roce), or use its option for librdmacm, if it has one (such as -R)"
             ));
         }
         return Err(libc::EOPNOTSUPP);
@@ -80,6 +110,9 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
         }
     }
     inner.qp.modify(&change).map_err(|_| libc::EINVAL)?;
+    if let Some(pairing) = &inner.pairing {
+        pairing.record(attr, mask);
+    }
     if let Some(wanted) = wanted {
         inner.asked.store(wanted, Ordering::Relaxed);
         if wanted == IBV_QPS_RESET {
@@ -140,8 +173,13 @@ pub(crate) fn shown_state(inner: &QpInner) -> ibv_qp_state {
     match now.state {
         QpState::Idle => last_step(inner),
         QpState::Connecting => last_step(inner).max(IBV_QPS_INIT),
+        QpState::Rts if is_paired(inner) => last_step(inner),
         _ => now.ibv_state.value(),
     }
+}
+
+fn is_paired(inner: &QpInner) -> bool {
+    inner.pairing.as_ref().is_some_and(Pairing::is_paired)
 }
 
 /// Returns the state that the program requested last, if that is INIT, RTR or RTS, and RESET
@@ -156,17 +194,22 @@ fn last_step(inner: &QpInner) -> ibv_qp_state {
 fn attributes(inner: &QpInner) -> ibv_qp_attr {
     let now = inner.qp.query();
     let small = |number: u16| u8::try_from(number).unwrap_or(u8::MAX);
-    // SAFETY: all bytes may be zero: the structure has only numbers.
-    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    let mut attr = match &inner.pairing {
+        Some(pairing) => pairing.attributes(),
+        // SAFETY: all bytes may be zero: the structure has only numbers.
+        None => unsafe { mem::zeroed() },
+    };
     attr.qp_state = shown_state(inner);
     attr.cur_qp_state = attr.qp_state;
-    attr.path_mtu = IBV_MTU_1024;
     attr.qp_access_flags = now.access.bits();
     attr.cap = capacities(inner);
     attr.sq_draining = now.sq_draining.into();
-    attr.max_rd_atomic = small(now.ord);
-    attr.max_dest_rd_atomic = small(now.ird);
     attr.port_num = 1;
+    if !is_paired(inner) {
+        attr.path_mtu = IBV_MTU_1024;
+        attr.max_rd_atomic = small(now.ord);
+        attr.max_dest_rd_atomic = small(now.ird);
+    }
     attr
 }
 

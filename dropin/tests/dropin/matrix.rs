@@ -177,7 +177,7 @@ fn render() -> Result<String, String> {
     let rows = programs::rows();
     let mut out = "# Programs that run, and functions that exist\n\nDo not edit: `UWARP_DROPIN_MATRIX=write cargo test -p uwarp-dropin --test dropin matrix` writes this page, and the tests compare it.\n\n".to_owned();
     let _ = writeln!(out, "{VERSIONS}{}\n", versions());
-    out += "## Programs\n\nEach row is a test. It runs programs of Debian, not recompiled, with CRC, as an ordinary user, over 127.0.0.1, over ::1 (`rping-ipv6`), or over 192.0.2.0/24 in network namespaces (`openmpi-4-ranks`, `bound-addresses`, `pyverbs-suite`). `openmpi-4-ranks`, `bound-addresses`, `textbook`, `memory-changes-*` and `storage-target` run C programs from `tests/c`.\n\n| test | version | result |\n|---|---|---|\n";
+    out += "## Programs\n\nEach row is a test. It runs programs of Debian, not recompiled, with CRC, as an ordinary user, over 127.0.0.1 (the rows of `ibv_rc_pingpong`, `ibv_srq_pingpong` and `numbers` with `--persona roce`), over ::1 (`rping-ipv6`), or over 192.0.2.0/24 in network namespaces (`openmpi-4-ranks`, `bound-addresses`, `pyverbs-suite`). `openmpi-4-ranks`, `bound-addresses`, `textbook`, `memory-changes-*` and `storage-target` run C programs from `tests/c`.\n\n| test | version | result |\n|---|---|---|\n";
     for row in &rows {
         let version = packages::version(row.packages[0]).unwrap_or_default();
         let _ = writeln!(
@@ -192,7 +192,7 @@ fn render() -> Result<String, String> {
     };
     let _ = writeln!(
         out,
-        "\nThe suite of pyverbs: {} tests pass, {} passes or fails by chance, {} fail, and the others skip (they are for mlx5 and efa, or need what this\ndevice does not offer; names/pyverbs-44.txt). The target of `test_rdmacm_async_write`, which fails by chance, reads its memory when the Write\ncompletes at the other side, before iWARP promises that it is placed. All but five failures connect queue pairs by their numbers, which iWARP\ncannot do. `test_imported_rc_ex_rdma_write` needs a descriptor from another process, `test_rdmacm_async_traffic` an acknowledgement timeout,\n`test_rdmacm_async_traffic_external_qp` the event CONNECT_RESPONSE, and `test_rdmacm_async_udp_traffic` UD. `test_query_rc_qp` expects that a\nnew queue pair of an RNIC is in INIT; siw of Linux 6.1 says RESET.",
+        "\nThe suite of pyverbs: {} tests pass, {} passes or fails by chance, {} fail, and the others skip (they are for mlx5 and efa, or need what this\ndevice does not offer; names/pyverbs-44.txt). The target of `test_rdmacm_async_write`, which fails by chance, reads its memory when the Write\ncompletes at the other side, before iWARP promises that it is placed. All but five failures connect queue pairs by their numbers, which needs\nthe persona `roce`. `test_imported_rc_ex_rdma_write` needs a descriptor from another process, `test_rdmacm_async_traffic` an acknowledgement timeout,\n`test_rdmacm_async_traffic_external_qp` the event CONNECT_RESPONSE, and `test_rdmacm_async_udp_traffic` UD. `test_query_rc_qp` expects that a\nnew queue pair of an RNIC is in INIT; siw of Linux 6.1 says RESET.",
         suite("ok "),
         suite("either "),
         suite("failed ")

@@ -5,6 +5,7 @@ mod changing;
 mod fabric;
 mod fio;
 mod mpi;
+mod numbers;
 mod perftest;
 mod pyverbs;
 mod qemu;
@@ -94,6 +95,7 @@ pub(crate) fn rows() -> Vec<Row> {
         bound::ROWS,
         changing::ROWS,
         perftest::ROWS,
+        numbers::ROWS,
         qperf::ROWS,
         fio::ROWS,
         tgt::ROWS,

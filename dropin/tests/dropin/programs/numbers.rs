@@ -1,0 +1,226 @@
+//! Programs that exchange the numbers of their queue pairs themselves, and never call librdmacm:
+//! the ping-pongs of ibverbs-utils, and perftest without `-R`.
+
+use super::{Row, Way};
+use crate::c;
+use crate::process::Place;
+
+const ROCE: &[&str] = &["--persona", "roce"];
+
+/// Creates a row for a program with flags, which both sides have. In the matrix, `$name` is its
+/// name. `$says` is part of the client's result.
+macro_rules! pair {
+    ($package:literal, $program:literal, $name:literal, $flags:literal, $says:literal) => {
+        Row {
+            name: $name,
+            packages: &[$package],
+            files: &[$program],
+            flags: ROCE,
+            way: Way::Pair {
+                server: concat!($program, " -p {port} ", $flags),
+                client: concat!($program, " -p {port} ", $flags, " 127.0.0.1"),
+                says: &[$says],
+            },
+        }
+    };
+}
+
+macro_rules! pingpong {
+    ($program:literal, $name:literal, $flags:literal) => {
+        pair!("ibverbs-utils", $program, $name, $flags, "1000 iters in")
+    };
+}
+
+macro_rules! perftest {
+    ($program:literal, $name:literal, $flags:literal, $says:literal) => {
+        pair!("perftest", $program, $name, $flags, $says)
+    };
+}
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        name: "numbers",
+        packages: &["libibverbs-dev", "gcc"],
+        files: &[],
+        flags: ROCE,
+        way: Way::Own(numbers),
+    },
+    // Without `-g` there is no GRH: the peer is on this host.
+    pingpong!("ibv_rc_pingpong", "ibv_rc_pingpong", ""),
+    pingpong!("ibv_rc_pingpong", "ibv_rc_pingpong-g", "-g 0 -c"),
+    pingpong!("ibv_rc_pingpong", "ibv_rc_pingpong-e", "-g 0 -c -e"),
+    pingpong!("ibv_rc_pingpong", "ibv_rc_pingpong-N", "-g 0 -c -N"),
+    pingpong!(
+        "ibv_rc_pingpong",
+        "ibv_rc_pingpong-64-KiB",
+        "-g 0 -c -s 65536"
+    ),
+    pingpong!("ibv_srq_pingpong", "ibv_srq_pingpong", "-g 0 -c"),
+    pingpong!(
+        "ibv_srq_pingpong",
+        "ibv_srq_pingpong-q-32-e",
+        "-g 0 -q 32 -e"
+    ),
+    perftest!(
+        "ib_write_bw",
+        "numbers-ib_write_bw",
+        "-F -n 1000",
+        "65536      1000"
+    ),
+    perftest!(
+        "ib_write_lat",
+        "numbers-ib_write_lat",
+        "-F -n 1000",
+        "2       1000"
+    ),
+    perftest!(
+        "ib_read_bw",
+        "numbers-ib_read_bw",
+        "-F -n 1000",
+        "65536      1000"
+    ),
+    perftest!(
+        "ib_read_lat",
+        "numbers-ib_read_lat",
+        "-F -n 1000",
+        "2       1000"
+    ),
+    perftest!(
+        "ib_send_bw",
+        "numbers-ib_send_bw",
+        "-F -n 1000",
+        "65536      1000"
+    ),
+    perftest!(
+        "ib_send_lat",
+        "numbers-ib_send_lat",
+        "-F -n 1000",
+        "2       1000"
+    ),
+    perftest!(
+        "ib_atomic_bw",
+        "numbers-ib_atomic_bw",
+        "-F -n 1000",
+        "8          1000"
+    ),
+    perftest!(
+        "ib_atomic_lat",
+        "numbers-ib_atomic_lat",
+        "-F -n 1000",
+        "8       1000"
+    ),
+    perftest!(
+        "ib_write_bw",
+        "numbers-ib_write_bw-a",
+        "-F -n 5 -a",
+        "8388608    5"
+    ),
+    perftest!(
+        "ib_send_bw",
+        "numbers-ib_send_bw-a",
+        "-F -n 5 -a",
+        "8388608    5"
+    ),
+    perftest!(
+        "ib_read_bw",
+        "numbers-ib_read_bw-a",
+        "-F -n 5 -a",
+        "8388608    5"
+    ),
+    perftest!(
+        "ib_send_bw",
+        "numbers-ib_send_bw-e",
+        "-F -n 1000 -e",
+        "65536      1000"
+    ),
+    perftest!(
+        "ib_send_bw",
+        "numbers-ib_send_bw-b",
+        "-F -n 1000 -b",
+        "65536      1000"
+    ),
+    perftest!(
+        "ib_write_bw",
+        "numbers-ib_write_bw-b",
+        "-F -n 1000 -b",
+        "65536      1000"
+    ),
+    perftest!(
+        "ib_write_bw",
+        "numbers-ib_write_bw-q-8",
+        "-F -n 200 -q 8",
+        "65536      1600"
+    ),
+    perftest!(
+        "ib_read_bw",
+        "numbers-ib_read_bw-q-64",
+        "-F -n 20 -q 64",
+        "65536      1280"
+    ),
+    perftest!(
+        "ib_send_bw",
+        "numbers-ib_send_bw-use-srq",
+        "-F -n 1000 --use-srq -q 4",
+        "65536      4000"
+    ),
+    perftest!(
+        "ib_write_bw",
+        "numbers-ib_write_bw-x",
+        "-F -n 1000 -x 0",
+        "65536      1000"
+    ),
+];
+
+/// Output of `tests/c/numbers.c`. RTR is state 2, RTS is 3, and ERR is 6.
+const NUMBERS: &str = "steps out of order, or without an attribute
+  RTR from RESET 1
+  INIT 0
+  RTS from INIT 1
+  send in INIT 1
+  RTR 0
+  state 2
+  RTR again 1
+  RTS 0
+  state 3, peer 1, PSNs 5 6, MTU 3, Reads 3 4, timeout 8, retries 1 7
+  GID 1
+a send before the peer knows its number, and a peer in RTR
+  1: success
+  2: success
+a Write and a Read
+  3: success
+  4: success
+  by number
+both are reset, and meet again
+  5: success
+  6: success
+  7: success
+  8: success
+to itself
+  9: success
+  10: success
+the peer is destroyed
+  state 3, completions 0
+  11: Work Request Flushed Error
+  12: transport retry counter exceeded
+  state 6
+the peer never knows the number
+  1: transport retry counter exceeded
+  2: Work Request Flushed Error
+a queue pair of the parent and one of the child
+  1: success
+  2: success
+  child 0
+";
+
+fn numbers(place: Place<'_>) -> Result<String, String> {
+    let program = c::compile(place.prefix, "cc", "numbers.c", &["-libverbs"])?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
+    let quiet = "UWARP_QUIET=1";
+    let said = place
+        .start(&["env", "UWARP_OOB_TIMEOUT=300", quiet, program])?
+        .end()?;
+    match said == NUMBERS {
+        true => Ok(said),
+        false => Err(said),
+    }
+}
