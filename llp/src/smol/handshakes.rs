@@ -35,6 +35,9 @@ use super::segment::{Answer, FlowKey, Segment};
 /// after 0.4 s, which is longer than a round trip.
 const MAX_ENTRIES: usize = 4096;
 
+/// Maximum capacity that the table keeps without an entry.
+const KEEP: usize = 64;
+
 /// Time from the first SYN|ACK to its repetition. It doubles each time (RFC 6298 sections 2.1 and
 /// 5.5).
 const FIRST_REPEAT: Duration = Duration::from_secs(1);
@@ -127,6 +130,11 @@ impl Table {
         }
         if self.entries.is_empty() {
             self.search_at = None;
+            if self.entries.capacity() > KEEP {
+                // A flood may have made them large.
+                self.entries.shrink_to_fit();
+                self.peers.shrink_to_fit();
+            }
         }
     }
 
@@ -267,11 +275,6 @@ impl Handshakes {
         }
         table.search_at = None;
         table.remove_if(|_, entry| entry.until <= now);
-        if table.entries.is_empty() {
-            // A flood may have made them large.
-            table.entries.shrink_to_fit();
-            table.peers.shrink_to_fit();
-        }
         let (mut due, mut next) = (Vec::new(), None::<Instant>);
         for (key, entry) in &mut table.entries {
             if entry.repeat_at.is_some_and(|at| at <= now) {
@@ -473,6 +476,20 @@ mod tests {
             s.handshakes.take_due(at);
         }
         assert_eq!((s.now, s.len()), (end, 0));
+        let table = s.handshakes.table.lock();
+        assert_eq!((table.entries.capacity(), table.peers.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn the_table_gives_the_memory_of_a_flood_back_whatever_removes_the_last_entry() {
+        let s = Scene::new();
+        let syn = |port: usize| segment((port % 200) as u8, port as u16 + 1, 7);
+        for port in 0..MAX_ENTRIES {
+            s.begin(&syn(port), 1, 100);
+        }
+        for port in 0..MAX_ENTRIES {
+            s.handshakes.remove(&syn(port).key);
+        }
         let table = s.handshakes.table.lock();
         assert_eq!((table.entries.capacity(), table.peers.capacity()), (0, 0));
     }
