@@ -37,11 +37,11 @@ pub(crate) fn roce(network: &NetworkInfo, only: Option<IpAddr>) -> Arc<[GidEntry
     };
     // An address of the loopback interface that is not a loopback address comes after those of real
     // interfaces. The sort is stable: the order of the interfaces is kept.
-    let is_near = |interface: u32| {
+    let is_of_loopback = |interface: u32| {
         let mut all = addresses(network);
         all.any(|(addr, its)| addr.is_loopback() && its == interface)
     };
-    found.sort_by_key(|(addr, interface)| (reach(*addr), is_near(*interface)));
+    found.sort_by_key(|(addr, interface)| (reach(*addr), is_of_loopback(*interface)));
     if found.iter().any(|(addr, _)| !addr.is_loopback()) {
         found.retain(|(addr, _)| !addr.is_loopback());
     }
@@ -73,9 +73,9 @@ fn reach(addr: IpAddr) -> Reach {
 /// Returns the interface of an address. An address such as 127.0.0.2 is not listed, and belongs to
 /// the interface of the other loopback addresses.
 fn interface_of(network: &NetworkInfo, addr: IpAddr) -> u32 {
-    let is_near = |other: &IpAddr| addr.is_loopback() && other.is_loopback();
+    let are_loopback = |other: &IpAddr| addr.is_loopback() && other.is_loopback();
     let own = addresses(network).find(|(other, _)| *other == addr);
-    let own = own.or_else(|| addresses(network).find(|(other, _)| is_near(other)));
+    let own = own.or_else(|| addresses(network).find(|(other, _)| are_loopback(other)));
     own.map_or(0, |(_, interface)| interface)
 }
 
