@@ -72,6 +72,11 @@ impl Contact {
         (*self.state() == State::Gone).then(|| self.why())
     }
 
+    /// Returns true if a connection was established and the target still counts as alive.
+    pub(super) fn is_reached(&self) -> bool {
+        *self.state() == State::Reached
+    }
+
     /// Records the case that killed the target. Later calls have no effect.
     pub(super) fn ended_by(&self, id: &str) {
         let _ = self.ended_by.set(id.to_owned());

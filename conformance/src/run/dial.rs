@@ -233,9 +233,14 @@ fn accept(
     listener: &mut dyn Listener,
 ) -> Result<Option<Box<dyn Stream>>, Stop> {
     let network = &*config.network;
+    // A stranger must not be taken while the target may still be starting.
+    let wait = match config.target {
+        Target::Dials(_) if !contact.is_reached() => config.timeout.max(TO_START),
+        _ => config.timeout,
+    };
     let mut attempt = || {
         let came = match config.target {
-            Target::Dials(_) => accept_first_with_key(network, listener, config.timeout)?,
+            Target::Dials(_) => accept_first_with_key(network, listener, wait)?,
             // Nobody else knows the port.
             _ => listener.accept(config.timeout)?,
         };

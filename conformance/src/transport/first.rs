@@ -18,7 +18,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Waits at most `timeout` for a connection whose first bytes are the key of an MPA Request. An MPA
 /// Initiator sends it first, so another connection is not the target's as long as one sends it. If
 /// none does, returns the oldest connection that has sent something else, because a faulty target
-/// may have, or else the oldest silent one.
+/// may have, or else the oldest silent one. One that has ended comes after those that have not, and
+/// is dropped if it was silent.
 ///
 /// # Errors
 /// If the listener fails.
@@ -40,8 +41,11 @@ pub(crate) fn accept_first_with_key(
             if waiting.len() == MAX_WAITING {
                 waiting.remove(0);
             }
-            let first = Vec::new();
-            waiting.push(Begun { first, rest });
+            waiting.push(Begun {
+                first: Vec::new(),
+                end: None,
+                rest,
+            });
         }
         let mut index = 0;
         while let Some(begun) = waiting.get_mut(index) {
@@ -52,9 +56,8 @@ pub(crate) fn accept_first_with_key(
             }
         }
         if network.now() >= deadline {
-            let spoken = waiting.iter().position(|begun| !begun.first.is_empty());
-            let index = spoken.unwrap_or_default();
-            let chosen = (index < waiting.len()).then(|| waiting.swap_remove(index));
+            waiting.sort_by_key(|begun| (begun.first.is_empty(), begun.end.is_some()));
+            let chosen = waiting.into_iter().next();
             return Ok(chosen.map(|begun| Box::new(begun) as Box<dyn Stream>));
         }
     }
@@ -66,13 +69,15 @@ enum Look {
     Key,
     /// It has sent something else, or nothing.
     Waits,
-    /// It has ended.
+    /// It has ended without a byte.
     Over,
 }
 
 /// Connection from which the first bytes were already received.
 struct Begun {
     first: Vec<u8>,
+    /// End of the connection, if it was received after these bytes.
+    end: Option<Got>,
     rest: Box<dyn Stream>,
 }
 
@@ -80,16 +85,19 @@ impl Begun {
     /// Receives what has arrived. Does not wait.
     fn look(&mut self) -> Look {
         let room = MAX_FIRST - self.first.len();
-        if room > 0 {
+        if room > 0 && self.end.is_none() {
             let mut more = vec![0; room];
             match self.rest.receive(&mut more, Duration::ZERO) {
                 Ok(Got::Bytes(count)) => self.first.extend_from_slice(&more[..count]),
-                Ok(Got::Fin | Got::Reset) | Err(_) => return Look::Over,
                 Ok(Got::Nothing) => {}
+                Ok(end @ (Got::Fin | Got::Reset)) => self.end = Some(end),
+                Err(_) => self.end = Some(Got::Reset),
             }
         }
         if self.first.starts_with(&REQUEST_KEY) {
             Look::Key
+        } else if self.first.is_empty() && self.end.is_some() {
+            Look::Over
         } else {
             Look::Waits
         }
@@ -103,7 +111,11 @@ impl Stream for Begun {
 
     fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<Got> {
         if self.first.is_empty() || bytes.is_empty() {
-            return self.rest.receive(bytes, timeout);
+            // A reset is reported only once.
+            return match self.end {
+                Some(end) if !bytes.is_empty() => Ok(end),
+                _ => self.rest.receive(bytes, timeout),
+            };
         }
         let count = self.first.len().min(bytes.len());
         let left = self.first.split_off(count);
@@ -191,5 +203,26 @@ mod tests {
         let mut bytes = [0; 16];
         assert_eq!(came.receive(&mut bytes, second).unwrap(), Got::Bytes(16));
         drop(other);
+    }
+
+    #[test]
+    fn a_faulty_target_that_closes_after_a_wrong_key_is_tested() {
+        let network = KernelTcp::default();
+        let at = Some("127.0.0.1:0".parse().unwrap());
+        let mut listener = network.listen(at, None, None).unwrap();
+        let silent = TcpStream::connect(listener.local_addr()).unwrap();
+        let mut faulty = TcpStream::connect(listener.local_addr()).unwrap();
+        faulty.write_all(b"MPA ID Rep Frame").unwrap();
+        let from = faulty.local_addr().unwrap();
+        drop(faulty);
+        let second = Duration::from_secs(1);
+        let came = accept_first_with_key(&network, &mut *listener, second);
+        let mut came = came.unwrap().unwrap();
+        assert_eq!(came.peer_addr(), from);
+        let mut bytes = [0; 20];
+        assert_eq!(came.receive(&mut bytes, second).unwrap(), Got::Bytes(16));
+        assert_eq!(&bytes[..16], b"MPA ID Rep Frame");
+        assert_eq!(came.receive(&mut bytes, second).unwrap(), Got::Fin);
+        drop(silent);
     }
 }
