@@ -10,6 +10,7 @@
 //! them. In the terms of libibverbs this is `IBV_FORK_UNNEEDED`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crate::mem::wiped_on_fork;
 
@@ -81,6 +82,11 @@ impl ForkGuard {
     }
 }
 
+/// Number of times that a thread which waits for a [`ForkLock`] only yields the processor.
+const YIELDS: u32 = 100;
+/// Pause between its further attempts.
+const PAUSE: Duration = Duration::from_micros(50);
+
 /// Lock of a static, for short work. A thread of the parent may hold it at a fork. The child, which
 /// does not have this thread, takes the lock over.
 pub(crate) struct ForkLock {
@@ -102,12 +108,20 @@ impl ForkLock {
     pub(crate) fn lock(&self) -> ForkLockHeld<'_> {
         let here = ForkGuard::here().number;
         let take = |holder| (holder != here).then_some(here);
+        let mut yields = YIELDS;
         while self
             .holder
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, take)
             .is_err()
         {
-            std::thread::yield_now();
+            // A yield alone lets no thread of a lower real-time priority run, which may be the
+            // holder.
+            if yields == 0 {
+                std::thread::sleep(PAUSE);
+            } else {
+                yields -= 1;
+                std::thread::yield_now();
+            }
         }
         ForkLockHeld(self)
     }
@@ -117,6 +131,40 @@ impl Drop for ForkLockHeld<'_> {
     fn drop(&mut self) {
         self.0.holder.store(0, Ordering::Release);
     }
+}
+
+/// Forks, and returns true if `act` returns true in the child. Fails if the child has not ended
+/// after 5 minutes.
+///
+/// `act` must only call functions that the child of a process with threads may call.
+#[cfg(all(test, not(miri)))]
+#[expect(unsafe_code, reason = "see the safety comments")]
+pub(crate) fn ends_in_child(act: impl FnOnce() -> bool) -> bool {
+    /// Time after which the child hangs, in steps of 10 ms.
+    const STEPS: u32 = 30_000;
+    // SAFETY: the child calls only `act`, and ends without destructors.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let code = if act() { 7 } else { 8 };
+        // SAFETY: as above.
+        unsafe { libc::_exit(code) }
+    }
+    assert!(child > 0, "fork failed");
+    let mut status = 0;
+    // SAFETY: the child is one of this call, and `status` is valid.
+    let ended = (0..STEPS).any(|_| unsafe {
+        std::thread::sleep(Duration::from_millis(10));
+        libc::waitpid(child, &raw mut status, libc::WNOHANG) == child
+    });
+    if !ended {
+        // SAFETY: as above.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, &raw mut status, 0);
+        }
+    }
+    assert!(ended, "the child waits for ever");
+    libc::WEXITSTATUS(status) == 7
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@
 use std::hint::black_box;
 use std::ptr;
 
-use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
 
 use crate::Device;
+use crate::fork_guard::ForkLock;
 
 /// Number of bytes that an allocation has to leave free.
 ///
@@ -28,7 +28,7 @@ const PIECE: usize = 64 << 10;
 const THREAD: usize = (2 << 20) + (256 << 10);
 
 /// Held from a trial to the allocation that it is for.
-static TRIAL: Mutex<()> = Mutex::new(());
+static TRIAL: ForkLock = ForkLock::new();
 
 /// Error: a limit of this process's memory leaves too little of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -40,9 +40,19 @@ pub struct MemoryShort {
     what: &'static str,
 }
 
-/// Lets all threads share one arena of glibc's allocator, if the process has a limit of its address
-/// space. Otherwise glibc reserves 64 MiB for each of several arenas, and a thread that finds no
-/// room for one takes a page for each small allocation. Call it before other threads exist.
+impl MemoryShort {
+    /// Returns the text for a client that is refused. It has no advice, because the client cannot
+    /// follow it.
+    #[must_use]
+    pub fn for_peer(&self) -> String {
+        format!("the server has too little memory left for {}", self.what)
+    }
+}
+
+/// Lets all threads share one arena of glibc's allocator, if the process has a limit of its memory
+/// (`ulimit -v`, `ulimit -d`). Otherwise glibc reserves 64 MiB of address space for each of several
+/// arenas, and a thread that finds no room for one takes a page for each small allocation. Call it
+/// before other threads exist.
 pub fn share_arena() {
     #[cfg(target_env = "gnu")]
     if is_limited() {
@@ -60,13 +70,11 @@ impl Device {
     /// Frees unused buffers of the device if that is necessary.
     ///
     /// # Errors
-    /// [`MemoryShort`], only in a process with a limit of its memory (`ulimit -v`, `ulimit -d`), or
-    /// on a system that grants no more memory than it has.
+    /// [`MemoryShort`], only in a process with a limit of its memory (`ulimit -v`, `ulimit -d`).
     pub fn check_memory(&self, bytes: usize, what: &'static str) -> Result<(), MemoryShort> {
         self.check_or_clear(what, || {
-            let is_limited = is_limited();
-            let _trial = is_limited.then(|| TRIAL.lock());
-            can_allocate(bytes, || !is_limited || has_free(HEADROOM))
+            let _trial = TRIAL.lock();
+            can_allocate(bytes, || has_free(HEADROOM))
         })
     }
 
@@ -87,7 +95,7 @@ impl Device {
         self.check_or_clear(what, || {
             let _trial = TRIAL.lock();
             let rest = || can_allocate(bytes, || has_free(HEADROOM));
-            !is_limited() || can_map(THREAD + bytes, rest)
+            can_map(THREAD + bytes, rest)
         })
     }
 
@@ -96,7 +104,7 @@ impl Device {
         what: &'static str,
         is_granted: impl Fn() -> bool,
     ) -> Result<(), MemoryShort> {
-        let is_granted = is_granted() || {
+        let is_granted = !is_limited() || is_granted() || {
             self.inner().pool.clear();
             is_granted()
         };
@@ -104,8 +112,9 @@ impl Device {
     }
 }
 
-/// Returns true if enough memory is free for a connection in startup. It needs little, so it may
-/// use half of the headroom. Its server can then tell the peer why it is refused.
+/// Returns true if enough memory is free for a connection in startup. On the kernel's TCP it needs
+/// little, so it may use half of the headroom. Its server can then tell the peer why it is refused.
+/// The buffers of TCP in user space, 512 KiB by default, are not tried.
 pub(crate) fn allows_startup() -> bool {
     if !is_limited() {
         return true;
@@ -169,5 +178,50 @@ fn can_map(bytes: usize, rest: impl FnOnce() -> bool) -> bool {
             }
             Err(_) => false,
         }
+    }
+}
+
+/// Length of an allocation that no process can make.
+#[cfg(test)]
+pub(crate) const TOO_MUCH: usize = isize::MAX as usize / 2;
+
+/// Calls `act` in a process with a limit of its memory that disturbs no other test. Does not call
+/// it where there are no limits.
+#[cfg(test)]
+pub(crate) fn with_limit(act: impl FnOnce()) {
+    use rustix::process::{Rlimit, setrlimit};
+
+    if cfg!(miri) {
+        return;
+    }
+    // One test at a time, because each ends the limit.
+    static LIMIT: ForkLock = ForkLock::new();
+    let _held = LIMIT.lock();
+    let before = getrlimit(Resource::Data);
+    if !is_limited() {
+        let current = Some(TOO_MUCH as u64);
+        setrlimit(Resource::Data, Rlimit { current, ..before }).unwrap();
+    }
+    if is_limited() {
+        act();
+    } else {
+        eprintln!("SKIPPED: QEMU's user emulation has no limits of memory");
+    }
+    setrlimit(Resource::Data, before).unwrap();
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::fork_guard::ends_in_child;
+
+    /// Without a lock that knows of forks, the child would wait for a thread that it does not
+    /// have.
+    #[test]
+    fn a_fork_during_a_trial_does_not_stop_the_child_from_allocating() {
+        with_limit(|| {
+            let _held = TRIAL.lock();
+            assert!(ends_in_child(|| allocate(1 << 20, || ()).is_some()));
+        });
     }
 }

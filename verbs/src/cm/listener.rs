@@ -280,10 +280,13 @@ impl ListenerInner {
                 }
                 turn += 1;
                 listener.clear_readiness();
-                let accepted = if headroom::allows_startup() {
+                let is_free = headroom::allows_startup() || {
+                    self.device.pool.clear();
+                    headroom::allows_startup()
+                };
+                let accepted = if is_free {
                     listener.try_accept()
                 } else {
-                    self.device.pool.clear();
                     Err(NO_MEMORY)
                 };
                 match accepted {

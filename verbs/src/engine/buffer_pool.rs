@@ -107,6 +107,10 @@ impl BufferPool {
         self.pop(kind)
             .or_else(|| PageOffsetBuffer::try_new(len))
             .or_else(|| {
+                if len == LARGE {
+                    // A connection can do without it. The other buffers are of more use.
+                    return None;
+                }
                 // The other buffers may hold the memory.
                 self.clear();
                 PageOffsetBuffer::try_new(len)

@@ -143,11 +143,17 @@ impl ReceiveBuffer {
         let wanted = if large { LARGE } else { BUFFER };
         let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
         if len < wanted {
-            let lacks_normal = len < BUFFER;
-            let normal = || lacks_normal.then(|| pool.take(BUFFER)).flatten();
-            match pool.take(wanted).or_else(normal) {
+            let mut buffer = pool.take(wanted);
+            if large && buffer.is_none() {
+                // Not tried again with each read.
+                self.large_for = 0;
+                if len < BUFFER {
+                    buffer = pool.take(BUFFER);
+                }
+            }
+            match buffer {
                 Some(buffer) => self.replace(pool, buffer),
-                None if lacks_normal => return None,
+                None if len < BUFFER => return None,
                 None => {}
             }
         }

@@ -149,6 +149,7 @@ impl TxBatch {
             && self.left() < if self.past_first { BATCH_LIMIT } else { FIRST_BATCH }
             && self.parts.len() < PARTS_LIMIT
             && !(self.account.is_short() && self.left() > 0)
+            && !self.lacks_memory
     }
 
     /// Returns true if the memory limits allow only a short FPDU.
@@ -296,7 +297,8 @@ impl TxBatch {
     /// Reserves `most` bytes and lets `fill` write into them. Keeps as many of them as `fill`
     /// returns.
     ///
-    /// Appends nothing on error.
+    /// Appends nothing on error. If memory is too short, `fill` is not called, and the batch is
+    /// marked.
     #[inline]
     pub(crate) fn stage_over<E>(
         &mut self,
@@ -309,6 +311,11 @@ impl TxBatch {
         let start = self.filled;
         if self.staged.len() < start + most {
             self.make_room(start + most);
+            if self.lacks_memory {
+                // The batch must not look empty, because its end is noticed when it is sent.
+                self.framed += most as u64;
+                return Ok(());
+            }
             self.staged.resize(start + most, 0);
         }
         let written = fill(&mut self.staged[start..start + most])?;
@@ -319,6 +326,9 @@ impl TxBatch {
     /// Places the next `most` staged bytes at an address from which the kernel copies fast.
     fn place(&mut self, most: usize) {
         self.make_room(most + page_offset_buffer::PAGE);
+        if self.lacks_memory {
+            return;
+        }
         self.lead = page_offset_buffer::lead(&self.staged);
         self.filled = self.lead;
     }
@@ -329,8 +339,8 @@ impl TxBatch {
     /// grows by itself may exceed [`KEEP`]; it would then be shrunk when the connection rests, and
     /// grow again.
     ///
-    /// If memory is too short, the batch is marked, which ends the connection. Until then the
-    /// buffer may grow by one FPDU, which the headroom allows.
+    /// If memory is too short, the batch is marked, which ends the connection. What was staged is
+    /// dropped. A vector with it might be doubled for a few more bytes, which ends the process.
     fn make_room(&mut self, len: usize) {
         if len > self.staged.capacity() && len > SMALL_STAGING && !self.is_short() {
             // A batch above the usual limit gets the largest buffer, because its length varies with
@@ -341,7 +351,13 @@ impl TxBatch {
                 STAGED_LIMIT + FPDU
             };
             let most = len.max(batch);
-            self.lacks_memory |= !self.grow_to(most) && !self.grow_to(len);
+            if !self.grow_to(most) && !self.grow_to(len) {
+                self.lacks_memory = true;
+                self.parts.clear();
+                self.staged = Vec::new();
+                self.filled = 0;
+                self.lead = 0;
+            }
         }
     }
 
@@ -750,6 +766,28 @@ mod tests {
             filled.unwrap();
             assert_eq!(batch.has_room(), room, "{bytes}");
         }
+    }
+
+    #[test]
+    fn a_batch_that_lacks_memory_takes_no_more_and_gives_its_memory_back() {
+        headroom::with_limit(|| {
+            for before in [0, 100_000] {
+                let mut batch = TxBatch::default();
+                batch.reset();
+                let filled = batch.stage_over(before, |out| Ok::<_, ()>(out.len()));
+                filled.unwrap();
+                assert!(batch.has_room());
+                let filled = batch.stage_over(headroom::TOO_MUCH, |_| -> Result<usize, ()> {
+                    panic!("there is no room to write to")
+                });
+                filled.unwrap();
+                assert!(batch.lacks_memory() && !batch.is_empty() && !batch.has_room());
+                assert_eq!(batch.staged.capacity(), 0);
+                // The rest of an FPDU that was begun.
+                batch.stage(|staged| staged.extend_from_slice(&[0; 16]));
+                assert!(batch.staged.capacity() < 1024);
+            }
+        });
     }
 
     #[test]

@@ -204,46 +204,23 @@ mod table {
 
     #[cfg(test)]
     mod tests {
-        use std::thread;
-        use std::time::Duration;
-
         use super::*;
+        use crate::fork_guard::ends_in_child;
 
         /// Without a lock that knows of forks, the child would wait for a thread that it does not
         /// have.
         #[test]
         fn a_fork_during_an_installation_does_not_stop_the_child_from_installing() {
-            /// Time after which the child hangs, in steps of 10 ms.
-            const STEPS: u32 = 30_000;
             if std::env::var_os("QEMU_LD_PREFIX").is_some() {
                 eprintln!("SKIPPED: QEMU's user emulation takes MADV_WIPEONFORK and does not wipe");
                 return;
             }
             let held = LOCK.lock();
-            // SAFETY: until it ends, the child calls only functions that are async-signal-safe.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
+            assert!(ends_in_child(|| {
                 install();
-                // SAFETY: ends the child without destructors.
-                unsafe { libc::_exit(7) }
-            }
+                true
+            }));
             drop(held);
-            assert!(child > 0, "fork failed");
-            let mut status = 0;
-            // SAFETY: the child is one of this test, and `status` is valid.
-            let ended = (0..STEPS).any(|_| unsafe {
-                thread::sleep(Duration::from_millis(10));
-                libc::waitpid(child, &raw mut status, libc::WNOHANG) == child
-            });
-            if !ended {
-                // SAFETY: as above.
-                unsafe {
-                    libc::kill(child, libc::SIGKILL);
-                    libc::waitpid(child, &raw mut status, 0);
-                }
-            }
-            assert!(ended, "the child waits for ever");
-            assert_eq!(libc::WEXITSTATUS(status), 7);
         }
     }
 }

@@ -16,7 +16,8 @@ use crate::wait::{after, earlier};
 /// The limit bounds the wait of the thread's other connections, and of threads that need the lock.
 const MAX_TURN_BYTES: usize = 4 * 1024 * 1024;
 
-/// Interval at which a connection tries again to receive, after the memory limits did not allow it.
+/// Interval at which a connection tries again to receive, after the memory limits did not allow it
+/// or there was no memory for a buffer.
 const MEMORY_RETRY: Duration = Duration::from_millis(10);
 /// Time after which an incomplete FPDU ends its connection if it was begun with more than half of a
 /// memory limit in use, and the limit is now reached.
@@ -43,7 +44,7 @@ pub(crate) struct Driven {
 #[derive(Default)]
 pub(crate) struct Waits {
     /// Time to try again to receive, after the memory limits left no room for another FPDU of this
-    /// peer.
+    /// peer, or there was no memory for a buffer.
     memory_retry: Option<Instant>,
     /// Time to check whether the peer has closed, while a message waits for a receive.
     close_check: Option<Instant>,
@@ -329,7 +330,8 @@ impl Driven {
                 break;
             }
             let Some(space) = self.rx.space(pool) else {
-                self.conn.out_of_memory("receive");
+                // Perhaps nothing has arrived. Other connections may give memory back.
+                self.waits.memory_retry = Some(self.conn.now + MEMORY_RETRY);
                 break;
             };
             let room = space.len();
