@@ -8,6 +8,8 @@
 //! * One address cannot take all places. If all are taken, and a new client's address has fewer by
 //!   at least two than the address with the most, one of those gives way: the one for which the
 //!   server has waited longest.
+//!
+//! The same clients give way if memory is too short for a new one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,12 +17,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use uwarp_verbs::Qp;
 
 /// Maximum time to wait until the thread of a client that gives way has ended. It ends at once,
 /// unless the machine is overloaded.
-const LEAVE: Duration = Duration::from_secs(1);
+pub(crate) const LEAVE: Duration = Duration::from_secs(1);
 
 /// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,14 +117,17 @@ struct Place {
 }
 
 impl Places {
-    /// Returns the place of the client that gives way to a new one from this address.
-    fn leaver(&mut self, from: IpAddr, silence: Duration) -> Option<&mut Place> {
+    /// Makes a client give way to a new one from this address. Returns its number, and its QP if it
+    /// has one.
+    fn leaver(&mut self, from: IpAddr, silence: Duration) -> Option<(u64, Option<Arc<Qp>>)> {
         let crowd = self.crowd(from);
-        let places = self.taken.values_mut();
-        let may_leave = |place: &&mut Place| {
+        let may_leave = |(_, place): &(&u64, &mut Place)| {
             place.is_pause && place.since.elapsed() >= silence || crowd == Some(place.from)
         };
-        places.filter(may_leave).min_by_key(|place| place.since)
+        let places = self.taken.iter_mut().filter(may_leave);
+        let (id, place) = places.min_by_key(|(_, place)| place.since)?;
+        place.gives_way = true;
+        Some((*id, place.qp.clone()))
     }
 
     /// Returns the address with the most places, if it has at least two more than this one.
@@ -158,27 +163,12 @@ impl Clients {
     /// [`Full`] if no client gives way.
     pub fn admit(&self, from: IpAddr) -> Result<Seat, Full> {
         let from = from.to_canonical();
-        let Limits { max, silence } = self.table.limits;
+        let max = self.table.limits.max;
         let mut places = self.table.places.lock();
         if places.taken.len() >= max {
-            let full = Full { max };
-            // A client that gave way before is asked again if its thread has not ended yet.
-            let leaver = silence.and_then(|limit| places.leaver(from, limit));
-            let Some(leaver) = leaver else {
-                return Err(full);
-            };
-            leaver.gives_way = true;
-            let qp = leaver.qp.clone();
-            drop(places);
-            // Ends the wait of its thread.
-            if let Some(qp) = qp {
-                qp.abort();
-            }
-            places = self.table.places.lock();
-            let is_full = |places: &mut Places| places.taken.len() >= max;
-            let waited = self.table.freed.wait_while_for(&mut places, is_full, LEAVE);
-            if waited.timed_out() {
-                return Err(full);
+            self.dismiss(&mut places, from);
+            if places.taken.len() >= max {
+                return Err(Full { max });
             }
         }
         let id = places.next;
@@ -195,6 +185,30 @@ impl Clients {
             id,
             table: Arc::clone(&self.table),
         })
+    }
+
+    /// Disconnects the client that [`Clients::admit`] would disconnect if all places were taken,
+    /// because a new client from this address needs its memory. Waits until its thread has given
+    /// its place back. Returns false if no client gives way.
+    #[must_use]
+    pub fn make_way(&self, from: IpAddr) -> bool {
+        let mut places = self.table.places.lock();
+        self.dismiss(&mut places, from.to_canonical())
+    }
+
+    fn dismiss(&self, places: &mut MutexGuard<'_, Places>, from: IpAddr) -> bool {
+        // A client that gave way before is asked again if its thread has not ended yet.
+        let silence = self.table.limits.silence;
+        let Some((id, qp)) = silence.and_then(|limit| places.leaver(from, limit)) else {
+            return false;
+        };
+        // Ends the wait of its thread.
+        if let Some(qp) = qp {
+            MutexGuard::unlocked(places, || qp.abort());
+        }
+        let stays = |places: &mut Places| places.taken.contains_key(&id);
+        let waited = self.table.freed.wait_while_for(places, stays, LEAVE);
+        !waited.timed_out()
     }
 }
 
@@ -236,9 +250,9 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let place = self.table.places.lock().taken.remove(&self.id);
-        self.table.freed.notify_all();
         // The QP may be destroyed here, which must not happen with the lock held.
         drop(place);
+        self.table.freed.notify_all();
     }
 }
 
@@ -285,6 +299,23 @@ mod tests {
         });
         assert!(newcomer.is_ok());
         assert!(!first.gives_way() && !second.gives_way());
+    }
+
+    #[test]
+    fn a_client_gives_way_to_one_that_needs_its_memory_while_places_are_free() {
+        let clients = Clients::new(Limits::default());
+        let seats = [1, 1, 1].map(|host| clients.admit(from(host)).unwrap());
+        assert!(!clients.make_way(from(1)), "it has the most itself");
+        let [first, second, third] = seats;
+        let has_left = std::thread::scope(|scope| {
+            let newcomer = scope.spawn(|| clients.make_way(from(2)));
+            while !first.gives_way() {
+                std::thread::yield_now();
+            }
+            drop(first);
+            newcomer.join().unwrap()
+        });
+        assert!(has_left && !second.gives_way() && !third.gives_way());
     }
 
     #[test]

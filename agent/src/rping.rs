@@ -78,9 +78,10 @@ fn serve(
             continue;
         };
         let peer = request.peer_addr();
-        if let Err(short) = workers.check(device, MEMORY) {
+        let checked = workers.check_or_make_way(device, MEMORY, clients, peer.ip());
+        if let Err(short) = checked {
             hub.record_short_memory();
-            let _ = request.reject(short.to_string().as_bytes());
+            let _ = request.reject(short.for_peer().as_bytes());
             continue;
         }
         let seat = match clients.admit(peer.ip()) {
@@ -128,12 +129,13 @@ fn ping_pong(
 }
 
 struct Server<'a> {
-    seat: Seat,
     qp: Arc<Qp>,
     cq: Cq,
     inbox: MemoryRegion,
     data: MemoryRegion,
     hub: &'a Hub,
+    /// Dropped last, because a client that waits for the place may need the memory.
+    seat: Seat,
 }
 
 /// Memory of the client, as a message of the client describes it.

@@ -93,6 +93,7 @@ pub struct Agent {
     control: SocketAddr,
     rdma: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
+    workers: Arc<Workers>,
 }
 
 struct HubHandle(Arc<Hub>);
@@ -125,6 +126,7 @@ pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<
         control: control_addr,
         rdma: rdma_addr,
         threads: Vec::new(),
+        workers: Arc::clone(&workers),
     };
     if let Some(listener) = rdma {
         let clients = Clients::new(options.rdma_limits);
@@ -197,6 +199,8 @@ impl Drop for Agent {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        // Nothing starts another client now.
+        self.workers.finish();
     }
 }
 
@@ -234,8 +238,6 @@ impl Acceptor {
             }
             paused = !self.accept_controllers();
         }
-        // After a failure of this thread, the sessions continue until the agent is stopped.
-        self.workers.finish();
     }
 
     /// Accepts all waiting controllers. Returns false if the operating system refused one.
@@ -265,7 +267,7 @@ impl Acceptor {
     fn admit(&mut self, mut stream: TcpStream) -> io::Result<()> {
         if let Err(short) = self.workers.check(&self.common.device, SESSION) {
             self.hub.record_short_memory();
-            return refuse(&mut stream, short.to_string());
+            return refuse(&mut stream, short.for_peer());
         }
         if !self.hub.make_room(MAX_CONTROLLERS) {
             let why = format!("the agent already has {MAX_CONTROLLERS} controllers, the limit");

@@ -7,12 +7,15 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 use uwarp_verbs::Device;
 use uwarp_verbs::headroom::MemoryShort;
+
+use crate::clients::{Clients, LEAVE};
 
 /// Maximum number of threads that are kept without a client.
 const KEEP: usize = 16;
@@ -31,8 +34,8 @@ struct Shared {
     state: Mutex<State>,
     /// Notified when a job is queued, and when the server ends.
     due: Condvar,
-    /// Notified when a thread ends.
-    ended: Condvar,
+    /// Notified when a thread has served its client, and when it ends.
+    served: Condvar,
 }
 
 #[derive(Default)]
@@ -82,6 +85,30 @@ impl Workers {
         }
     }
 
+    /// Does the same as [`Workers::check`]. If the memory is too short, one of `clients` may have
+    /// to give way to this one, whose address is `from`.
+    ///
+    /// # Errors
+    /// [`MemoryShort`].
+    pub fn check_or_make_way(
+        &self,
+        device: &Device,
+        bytes: usize,
+        clients: &Clients,
+        from: IpAddr,
+    ) -> Result<(), MemoryShort> {
+        let result = self.check(device, bytes);
+        if result.is_ok() || !clients.make_way(from) {
+            return result;
+        }
+        // The thread gives the place back shortly before it is idle.
+        let busy = |state: &mut State| !state.has_idle();
+        let mut state = self.shared.state.lock();
+        self.shared.served.wait_while_for(&mut state, busy, LEAVE);
+        drop(state);
+        self.check(device, bytes)
+    }
+
     /// Runs `job` on an idle thread, or on a new one.
     ///
     /// # Errors
@@ -107,7 +134,7 @@ impl Workers {
         self.close();
         let mut state = self.shared.state.lock();
         while state.threads > 0 {
-            self.shared.ended.wait(&mut state);
+            self.shared.served.wait(&mut state);
         }
     }
 
@@ -129,7 +156,7 @@ struct Ending(Arc<Shared>);
 impl Drop for Ending {
     fn drop(&mut self) {
         self.0.state.lock().threads -= 1;
-        self.0.ended.notify_all();
+        self.0.served.notify_all();
     }
 }
 
@@ -142,6 +169,7 @@ fn work(shared: &Shared, mut job: Job) {
             return;
         }
         state.idle += 1;
+        shared.served.notify_all();
         while state.queue.is_empty() && !state.is_closed {
             shared.due.wait(&mut state);
         }

@@ -19,8 +19,10 @@ use uwarp_verbs::{ConnectOptions, Device, Qp, QpCaps};
 const SPARE: u64 = 16 << 10;
 /// Number of clients at once. Their threads alone need more than [`SPARE`].
 const CLIENTS: usize = 40;
-/// Beginning of the cause that a refused client gets.
-const CAUSE: &str = "this process has too little memory left for another client";
+/// Cause that a refused client gets.
+const CAUSE: &str = "the server has too little memory left for another client";
+/// Beginning of what the server itself prints.
+const OWN_CAUSE: &str = "this process has too little memory left for another client";
 
 /// Starts `uwarp` with at most `limit` KiB of address space.
 fn limited(limit: u64, args: &[&str]) -> Uwarp {
@@ -95,7 +97,7 @@ fn a_server_of_rping_refuses_the_clients_that_need_more_memory_than_is_left() {
     let args = ["rping", "-s", "-P", "-a", "127.0.0.1", "-p", "0", "-d"];
     let (mut server, addr) = server(&args, "rdma_listen ");
     load(addr);
-    server.stderr_until(CAUSE);
+    server.stderr_until(OWN_CAUSE);
     passes(|| client(addr, &["-C", "10", "-S", "65535", "-V"]));
 }
 
@@ -148,7 +150,7 @@ fn a_server_of_perf_declines_a_plan_that_needs_more_memory_than_is_left() {
     let device = Device::tcp().unwrap();
     let silent: Vec<_> = (0..3).map(|_| silent_clients(&device, addr)).collect();
     let declined = perf(&["-s", "64M", "-q", "4"]).expect(1);
-    declined.says("this process has too little memory left for this test");
+    declined.says("the server has too little memory left for this test");
     passes(|| perf(&["-s", "64K"]));
     drop(silent);
 }

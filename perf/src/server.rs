@@ -236,7 +236,7 @@ impl Server {
         request: ConnectRequest,
     ) -> Result<Newcomer, PerfError> {
         if let Err(short) = self.device.check_memory(Control::MEMORY, "another client") {
-            let _ = request.reject(short.to_string().as_bytes());
+            let _ = request.reject(short.for_peer().as_bytes());
             return Err(short.into());
         }
         let control = Control::new(&self.device, pd, request.peer_addr())?;
@@ -366,7 +366,10 @@ struct Newcomer {
 impl Newcomer {
     /// Tells the client why its plan is declined.
     fn decline(&mut self, error: &PerfError) {
-        let reason = error.to_string();
+        let reason = match error {
+            PerfError::Memory(short) => short.for_peer(),
+            error => error.to_string(),
+        };
         // If the connection fails, `poll` reports it.
         let _ = self.control.send(&ToClient::Declined { reason });
         self.is_declined = true;

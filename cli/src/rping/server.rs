@@ -45,10 +45,11 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
     loop {
         let request = next_request(device, &listener)?;
         let (device, peer) = (device.clone(), request.peer_addr());
-        if let Err(short) = workers.check(&device, MEMORY) {
+        let checked = workers.check_or_make_way(&device, MEMORY, &clients, peer.ip());
+        if let Err(short) = checked {
             let text = format!("uwarp rping -s: {peer} was rejected: {short}");
             remark(Some(peer.ip()), text);
-            let _ = request.reject(short.to_string().as_bytes());
+            let _ = request.reject(short.for_peer().as_bytes());
             continue;
         }
         let seat = match clients.admit(peer.ip()) {

@@ -53,10 +53,11 @@ pub(super) struct Session {
     pub(super) copy: RefCell<Vec<u8>>,
     cq: Cq,
     inbox: MemoryRegion,
-    /// Place of the client at a persistent server, which has limits.
-    seat: Option<Seat>,
     pub(super) peer: SocketAddr,
     pub(super) printer: Printer,
+    /// Place of the client at a persistent server, which has limits. Dropped last, because a client
+    /// that waits for the place may need the memory.
+    seat: Option<Seat>,
 }
 
 impl Session {
