@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::iter;
 use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
 use std::thread;
 
 use common::{Ended, Uwarp, uwarp};
@@ -381,7 +382,31 @@ fn a_server_with_a_token_serves_only_clients_that_have_it() {
     let (_server, port) = server(&["-P", "--token", "secret"]);
     for wrong in [&[][..], &["--token", "other"]] {
         let ended = client(&port, "write_bw", wrong).expect(1);
-        ended.says("lacks the token of the server");
+        ended.says("the client sent no token, or a wrong one");
     }
     client(&port, "write_bw", &["--token", "secret"]).expect(0);
+}
+
+#[test]
+fn a_server_reads_its_token_from_the_environment_and_a_client_does_not() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+    let args = ["perf", "-P", "-p", "0", "--device", "tcp:127.0.0.1"];
+    let mut server = Uwarp::start_with(command.args(args).env("UWARP_TOKEN", "secret"));
+    let line = server.stdout_until("Waiting for client");
+    let addr: SocketAddr = line.rsplit(' ').next().unwrap().parse().unwrap();
+    let port = addr.port().to_string();
+    let client = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+        command.args(["perf", "write_bw", "127.0.0.1", "-n", "10", "-p", &port]);
+        let ended = command.args(more).env("UWARP_TOKEN", "secret").output();
+        ended.unwrap().status.code()
+    };
+    assert_eq!(client(&[]), Some(1));
+    assert_eq!(client(&["--token", "secret"]), Some(0));
+}
+
+#[test]
+fn a_server_refuses_an_empty_token() {
+    let args = ["perf", "-p", "0", "--token", ""];
+    uwarp(&args).expect(2).says("the token is empty");
 }

@@ -27,7 +27,7 @@ pub enum PerfError {
         reason: String,
     },
     /// The client has not sent the token of the server.
-    #[error("the test lacks the token of the server (its --token), or has another one")]
+    #[error("the client sent no token, or a wrong one (`--token`)")]
     WrongToken,
     /// The plan needs more memory than the server allows.
     #[error(

@@ -553,3 +553,19 @@ fn a_client_without_the_token_of_the_server_is_declined_and_does_not_delay_one_w
     client.end().unwrap();
     assert_eq!(serving.join().unwrap().unwrap(), 4);
 }
+
+#[test]
+fn an_empty_token_does_not_admit_a_client_without_one() {
+    let device = Device::tcp().unwrap();
+    let server = Server::listen(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = server.token(Some(String::new()));
+    let addr = server.local_addr();
+    // It serves nobody, so it runs until the end of the tests.
+    thread::spawn(move || server.serve_one(|_| {}));
+    let plan = small(Test::WriteBandwidth, &[64]);
+    for empty in [None, Some("")] {
+        let refused = Client::connect_with(&device, None, addr, &plan, empty);
+        let error = refused.err().unwrap().to_string();
+        assert!(error.contains("token"), "{error}");
+    }
+}

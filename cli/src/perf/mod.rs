@@ -5,6 +5,7 @@ mod perftest;
 mod report;
 mod table;
 
+use std::env::VarError;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
@@ -238,6 +239,7 @@ fn serve(options: &Options, device: &Device) -> Result<(), Failure> {
 
 /// Listens on the given address, on the device's address, or otherwise on loopback.
 fn listen(options: &Options, device: &Device) -> Result<Server, Failure> {
+    let token = server_token(options)?;
     let addr = match &options.bind {
         Some(host) => host.resolve(options.port, None)?,
         None if options.device.has_addresses() => {
@@ -249,18 +251,37 @@ fn listen(options: &Options, device: &Device) -> Result<Server, Failure> {
                 let port = options.port;
                 Failure::because(format!("cannot listen on port {port} of loopback: {error}"))
             })?;
-            return Ok(server
-                .max_memory(options.max_memory)
-                .token(options.token.clone()));
+            return Ok(server.max_memory(options.max_memory).token(token));
         }
     };
     Server::listen(device, addr)
-        .map(|server| {
-            server
-                .max_memory(options.max_memory)
-                .token(options.token.clone())
-        })
+        .map(|server| server.max_memory(options.max_memory).token(token))
         .map_err(|error| Failure::because(format!("cannot listen on {addr}: {error}")))
+}
+
+/// Returns the token of a server. A client does not read the variable, which may be the secret of
+/// an agent, because it would send it to any server.
+fn server_token(options: &Options) -> Result<Option<String>, Failure> {
+    let token = match &options.token {
+        Some(token) => Some(token.clone()),
+        None => match std::env::var("UWARP_TOKEN") {
+            Ok(token) => Some(token),
+            Err(VarError::NotPresent) => None,
+            Err(VarError::NotUnicode(_)) => {
+                let report = Report::new("UWARP_TOKEN is not valid UTF-8");
+                return Err(Failure::Usage(report.advice("use letters and digits")));
+            }
+        },
+    };
+    match token {
+        Some(token) if token.is_empty() => {
+            let report = Report::new("the token is empty");
+            Err(Failure::Usage(report.advice(
+                "give a token, or neither --token nor UWARP_TOKEN to serve whoever comes first",
+            )))
+        }
+        token => Ok(token),
+    }
 }
 
 fn one_client(

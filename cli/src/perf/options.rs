@@ -51,13 +51,9 @@ pub(crate) struct Options {
         conflicts_with = "server"
     )]
     pub(super) max_memory: u64,
-    /// Token: a server serves only clients that send the same one. It is sent unencrypted
-    #[arg(
-        long,
-        value_name = "TOKEN",
-        env = "UWARP_TOKEN",
-        hide_env_values = true
-    )]
+    /// Token: a server serves only clients that send the same one. It is sent unencrypted [default
+    /// of a server: the environment variable UWARP_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
     pub(super) token: Option<String>,
     #[command(flatten)]
     pub(super) load: Load,
