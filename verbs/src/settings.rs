@@ -109,6 +109,14 @@ pub struct Settings {
     /// usually arrives before that completion, whose event then wakes the program. Here a Send
     /// completes when TCP has taken it, which RFC 5040 section 5.5 allows. Default: off.
     pub event_on_write: bool,
+    /// A Write completes when the peer has placed it, as on InfiniBand. By default it completes
+    /// when TCP has taken it, which RFC 5040 section 5.5 allows. A program needs this if it tells
+    /// the peer of its Writes by another connection.
+    ///
+    /// An empty RDMA Read confirms all Writes before it; at most one is outstanding. It needs a
+    /// place among the Reads (ORD), so that Writes complete as by default if the peer allows no
+    /// Reads. A QP may override it ([`QpBuilder::placed_writes`](crate::QpBuilder::placed_writes)).
+    pub placed_writes: bool,
     /// Limits on resources.
     pub limits: Limits,
     /// Limits on each wait.
@@ -156,6 +164,7 @@ setters! { Settings {
     send_first: bool,
     on_no_receive: OnNoReceive,
     event_on_write: bool,
+    placed_writes: bool,
     limits: Limits,
     timeouts: Timeouts,
     keepalive: Option<Keepalive>,
@@ -445,6 +454,7 @@ impl Default for Settings {
             send_first: false,
             on_no_receive: OnNoReceive::default(),
             event_on_write: false,
+            placed_writes: false,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             keepalive: None,

@@ -49,6 +49,9 @@ pub(crate) struct QpContext {
     pub(crate) signal_all: bool,
     /// Posting accepts a request with unusable elements. The request fails when its turn comes.
     pub(crate) late_faults: bool,
+    /// A Write completes when the peer has placed it. Otherwise it completes when the LLP has taken
+    /// it.
+    pub(crate) placed_writes: bool,
     /// Limits after which a silent peer counts as dead. `None` leaves the detection to the network.
     pub(crate) keepalive: Option<Keepalive>,
 }
@@ -121,6 +124,8 @@ pub(crate) enum Current {
     Work { then: Option<ImmediateData> },
     /// The RTR indication of RFC 6581: no work request, no payload.
     Rtr,
+    /// An empty Read that confirms Writes (`SendQueue::unconfirmed`).
+    Confirmation,
     /// A Read or Atomic Response. `source` is `None` for an empty Read Response and for an Atomic
     /// Response.
     Response { source: Option<Target> },
@@ -434,6 +439,7 @@ impl Connection {
                 stream.current.is_some()
                     || stream.rdmap.requests_pending()
                     || self.sq.next_to_send().is_some()
+                    || self.sq.unconfirmed().is_some() && stream.rdmap.ord_available()
             }
             _ => false,
         }

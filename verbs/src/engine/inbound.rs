@@ -333,6 +333,12 @@ impl Connection {
             stream.rtr_read = !complete;
             return;
         }
+        if self.sq.is_confirmation_next() {
+            if complete {
+                self.sq.confirmed();
+            }
+            return;
+        }
         let Some(sequence) = self.sq.oldest_request() else {
             return;
         };

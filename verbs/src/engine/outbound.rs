@@ -9,6 +9,7 @@ use uwarp_rdmap::{
 
 use super::connection::{Connection, Current, OpenStream, QpContext, Stage};
 use super::staging_account::SHORT_ULPDU;
+use super::startup::RTR_STAG;
 use super::transmit::{BATCH_LIMIT, TxBatch};
 use super::work::{ImmediateData, Progress, SendData, SendWqe};
 use crate::cause::{LocalProblem, Unmapped};
@@ -24,10 +25,17 @@ use crate::qp::wr::SendOp;
 /// Staging a smaller payload is faster and needs no pin.
 pub(super) const IN_PLACE: usize = 8 * 1024;
 
+/// Number of bytes of the stream that one confirmation covers while more requests wait. Without
+/// this limit, a program that always has requests in the queue would get no completion until the
+/// queue is empty.
+const CONFIRMED_AT_ONCE: u64 = 256 * 1024;
+
 /// Next message to frame.
 enum Choice {
     Response,
     Work(u64),
+    /// An empty Read that confirms Writes.
+    Confirmation,
     Nothing,
 }
 
@@ -114,6 +122,7 @@ impl Connection {
             Choice::Nothing => false,
             Choice::Response => self.begin_response(),
             Choice::Work(sequence) => self.begin_work(sequence),
+            Choice::Confirmation => self.begin_confirmation(),
         }
     }
 
@@ -133,12 +142,47 @@ impl Connection {
                 || self.waits_to_fail(sequence, wqe);
             (!waits).then_some(sequence)
         });
-        match (stream.rdmap.requests_pending(), work) {
-            (true, Some(sequence)) if stream.answered_last => Choice::Work(sequence),
+        let own = match work {
+            _ if self.is_confirmation_due(work.is_some()) => Choice::Confirmation,
+            Some(sequence) => Choice::Work(sequence),
+            None => Choice::Nothing,
+        };
+        match (stream.rdmap.requests_pending(), own) {
+            (false, own) => own,
+            (true, own @ (Choice::Work(_) | Choice::Confirmation)) if stream.answered_last => own,
             (true, _) => Choice::Response,
-            (false, Some(sequence)) => Choice::Work(sequence),
-            (false, None) => Choice::Nothing,
         }
+    }
+
+    /// Returns true if an empty Read is to confirm Writes now. While there is other work it waits
+    /// until it can confirm [`CONFIRMED_AT_ONCE`] bytes.
+    fn is_confirmation_due(&self, has_work: bool) -> bool {
+        let (Some(unconfirmed), Stage::Open(stream)) = (self.sq.unconfirmed(), &self.stage) else {
+            return false;
+        };
+        (!has_work || unconfirmed >= CONFIRMED_AT_ONCE) && stream.rdmap.ord_available()
+    }
+
+    /// Begins an empty Read that confirms the Writes before it. The peer checks neither its STag
+    /// nor its TO (5040-5.2.1-13).
+    fn begin_confirmation(&mut self) -> bool {
+        let Stage::Open(stream) = &mut self.stage else {
+            return false;
+        };
+        let header = ReadRequestHeader {
+            sink_stag: RTR_STAG,
+            sink_to: TaggedOffset(0),
+            len: 0,
+            source_stag: RTR_STAG,
+            source_to: TaggedOffset(0),
+        };
+        let Ok(message) = stream.rdmap.begin_read(header) else {
+            return false;
+        };
+        stream.message = message;
+        stream.answered_last = false;
+        stream.current = Some(Current::Confirmation);
+        true
     }
 
     /// Returns true if a request is about to fail locally while earlier ones are not complete.
@@ -425,6 +469,10 @@ impl Connection {
                 });
             }
             Some(Current::Response { .. }) => stream.rdmap.response_sent(),
+            Some(Current::Confirmation) => {
+                self.tx.end_of_request();
+                self.sq.confirmation_framed();
+            }
             Some(Current::Rtr) | None => {}
         }
     }

@@ -23,7 +23,7 @@ use crate::wait::after;
 ///
 /// The frames are empty, so a peer has no reason to check the STag. Some RNICs refuse STag 0
 /// nevertheless.
-const RTR_STAG: STag = STag(1);
+pub(super) const RTR_STAG: STag = STag(1);
 /// Delay before TCP is connected again after a refusal (`Timeouts::refused`).
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -265,6 +265,9 @@ impl Connection {
         if role == Role::Initiator {
             self.deadline = None;
         }
+        // Without ORD no Read can confirm Writes.
+        self.sq
+            .confirm_writes(self.ctx.placed_writes && negotiated.ord > 0);
         self.negotiated = Some(negotiated.clone());
         self.stage = Stage::Open(Box::new(OpenStream {
             deframer: Deframer::new(negotiated.crc, negotiated.rx_markers),

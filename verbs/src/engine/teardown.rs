@@ -186,6 +186,11 @@ impl Connection {
             }),
             None => self.blame_by_terminate(&terminate),
         };
+        if let Some(blamed) = blamed {
+            // The peer handles messages in order.
+            self.sq.placed_before(blamed.sequence);
+            self.retire();
+        }
         let work = match blamed {
             Some(_) => Work::This,
             None if self.may_be_complete(&terminate) => Work::Complete,
@@ -532,6 +537,12 @@ impl Connection {
         };
         if terminate.is_about_request() {
             let sequence = self.request_of(terminate)?;
+            return self.blamed(sequence, status, terminate);
+        }
+        if let (Some(Header::Tagged(header)), Peer::Rfc) =
+            (terminate.ddp_header(), terminate.read_as())
+            && let Some(sequence) = self.sq.unconfirmed_write(header.stag.0, header.to.0)
+        {
             return self.blamed(sequence, status, terminate);
         }
         // A Write or Send is complete when the LLP has taken it. If the oldest one is not complete,

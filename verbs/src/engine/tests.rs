@@ -38,6 +38,7 @@ mod extensions;
 mod in_place;
 mod line;
 mod one_send;
+mod placed_writes;
 mod read_elements;
 mod read_order;
 mod receive_fast_path;
@@ -160,6 +161,7 @@ impl End {
             access: Access::ALL,
             signal_all: false,
             late_faults: false,
+            placed_writes: settings.placed_writes,
             keepalive: None,
         };
         let conn = Connection::new(Arc::new(ctx), Instant::now());

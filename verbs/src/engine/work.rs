@@ -222,7 +222,27 @@ pub(crate) struct SendQueue {
     answered: u32,
     /// Sequence number of the newest fast registration that was posted.
     registered: Option<u64>,
+    /// Confirmation of Writes; `None` if a Write completes when the LLP has taken it.
+    confirms: Option<Confirms>,
 }
+
+/// Knowledge about which Writes the peer has placed, as offsets in the stream that is sent.
+///
+/// A *confirmation* is an empty Read that belongs to no work request. The peer answers it after it
+/// has placed what came before (5040-5.5-03), so that one confirms all
+/// Writes before it.
+#[derive(Clone, Copy, Default)]
+struct Confirms {
+    /// The last framed Write ends here.
+    framed_to: u64,
+    /// Writes that end here or before are placed.
+    placed_to: u64,
+    /// What the outstanding confirmation will confirm.
+    asked_to: Option<u64>,
+}
+
+/// Stands in the list of outstanding Requests for a confirmation.
+const CONFIRMATION: u64 = u64::MAX;
 
 /// Number of places that are allocated for the first request.
 const FIRST_PLACES: usize = 4;
@@ -258,6 +278,7 @@ impl SendQueue {
             requests: VecDeque::new(),
             answered: 0,
             registered: None,
+            confirms: None,
         }
     }
 
@@ -507,7 +528,13 @@ impl SendQueue {
         };
         if !matches!(wqe.progress, Progress::Requesting { .. }) {
             wqe.progress = progress;
+            let is_write = matches!(wqe.op, SendOp::Write { .. });
             self.next += 1;
+            if let (Some(confirms), true, Progress::Sent { ends_at }) =
+                (&mut self.confirms, is_write, progress)
+            {
+                confirms.framed_to = ends_at;
+            }
         }
         if progress == Progress::AwaitingResponse {
             self.requests.push_back(sequence);
@@ -539,6 +566,9 @@ impl SendQueue {
             && let Some(ends_at) = frame(wqe, &mut sources)
         {
             wqe.progress = Progress::Sent { ends_at };
+            if let (Some(confirms), SendOp::Write { .. }) = (&mut self.confirms, &wqe.op) {
+                confirms.framed_to = ends_at;
+            }
             index += 1;
             place += 1;
             if place == self.places.len() {
@@ -566,16 +596,21 @@ impl SendQueue {
     pub(crate) fn refuse_requests(&mut self) {
         let mut behind_a_request = false;
         for index in 0..self.len {
+            let Some(wqe) = self.nth(index) else {
+                break;
+            };
+            let unconfirmed = is_unconfirmed(self.confirms, wqe);
             let Some(wqe) = self.nth_mut(index) else {
                 break;
             };
-            let is_request = wqe.op.awaits_response();
+            let is_request = wqe.op.awaits_response() || unconfirmed;
             behind_a_request |= is_request && wqe.progress != Progress::Answered;
-            if behind_a_request
-                && matches!(
-                    wqe.progress,
-                    Progress::Queued | Progress::Requesting { .. } | Progress::AwaitingResponse
-                )
+            if unconfirmed
+                || behind_a_request
+                    && matches!(
+                        wqe.progress,
+                        Progress::Queued | Progress::Requesting { .. } | Progress::AwaitingResponse
+                    )
             {
                 wqe.progress = Progress::Refused;
             }
@@ -587,6 +622,10 @@ impl SendQueue {
     fn clear_requests(&mut self) {
         self.requests.clear();
         self.answered = 0;
+        if let Some(confirms) = &mut self.confirms {
+            confirms.asked_to = None;
+            confirms.framed_to = confirms.placed_to;
+        }
     }
 
     /// Returns the sequence number of the first Send or Write of which the LLP has not taken all
@@ -617,13 +656,91 @@ impl SendQueue {
 
     /// Returns the sequence number of the Read or atomic with the oldest outstanding Request.
     pub(crate) fn oldest_request(&self) -> Option<u64> {
-        self.requests.front().copied()
+        let mut requests = self.requests.iter().copied();
+        requests.find(|sequence| *sequence != CONFIRMATION)
     }
 
     /// Returns the sequence number of the Read or atomic whose outstanding Request has `older`
     /// older ones before it.
     pub(crate) fn request_after(&self, older: usize) -> Option<u64> {
-        self.requests.get(older).copied()
+        let request = self.requests.get(older).copied();
+        request.filter(|sequence| *sequence != CONFIRMATION)
+    }
+
+    /// Sets whether Writes complete only when the peer has placed them, on a new stream.
+    pub(crate) fn confirm_writes(&mut self, confirms: bool) {
+        self.confirms = confirms.then(Confirms::default);
+    }
+
+    /// Returns the number of bytes of the stream with Writes that are framed and not confirmed, if
+    /// a confirmation is to be sent: there are such bytes, and no confirmation is outstanding.
+    #[inline]
+    pub(crate) fn unconfirmed(&self) -> Option<u64> {
+        let confirms = self.confirms.as_ref()?;
+        let is_due = confirms.asked_to.is_none() && confirms.framed_to > confirms.placed_to;
+        is_due.then(|| confirms.framed_to - confirms.placed_to)
+    }
+
+    /// Records that a confirmation is framed.
+    pub(crate) fn confirmation_framed(&mut self) {
+        if let Some(confirms) = &mut self.confirms {
+            confirms.asked_to = Some(confirms.framed_to);
+            self.requests.push_back(CONFIRMATION);
+        }
+    }
+
+    /// Returns true if the next Response belongs to a confirmation.
+    #[inline]
+    pub(crate) fn is_confirmation_next(&self) -> bool {
+        self.requests.front() == Some(&CONFIRMATION)
+    }
+
+    /// Records that the confirmation was answered.
+    pub(crate) fn confirmed(&mut self) {
+        self.requests.pop_front();
+        if let Some(confirms) = &mut self.confirms
+            && let Some(asked_to) = confirms.asked_to.take()
+        {
+            confirms.placed_to = asked_to;
+        }
+    }
+
+    /// Records that the peer has placed all Writes before a request, which it refuses.
+    pub(crate) fn placed_before(&mut self, sequence: u64) {
+        let before = usize::try_from(sequence.saturating_sub(self.front)).unwrap_or(0);
+        let ends = (self.iter().take(before)).filter_map(|wqe| match wqe.progress {
+            Progress::Sent { ends_at } => Some(ends_at),
+            _ => None,
+        });
+        let placed_to = ends.max();
+        if let (Some(confirms), Some(placed_to)) = (&mut self.confirms, placed_to) {
+            confirms.placed_to = confirms.placed_to.max(placed_to);
+        }
+    }
+
+    /// Returns the oldest Write that is not confirmed and has this byte of the peer's memory; if
+    /// there is none, the oldest with this STag.
+    pub(crate) fn unconfirmed_write(&self, stag: u32, to: u64) -> Option<u64> {
+        let confirms = self.confirms?;
+        let of_region = |wqe: &SendWqe| {
+            let begun = wqe.was_begun() && is_unconfirmed(Some(confirms), wqe);
+            begun && matches!(wqe.op, SendOp::Write { rkey, .. } if rkey == stag)
+        };
+        let has_byte = |wqe: &SendWqe| match wqe.op {
+            SendOp::Write { remote_addr, .. } => {
+                to.wrapping_sub(remote_addr) < u64::from(wqe.len.max(1))
+            }
+            _ => false,
+        };
+        let writes = || {
+            (self.front..)
+                .zip(self.iter())
+                .filter(|(_, wqe)| of_region(wqe))
+        };
+        let found = writes()
+            .find(|(_, wqe)| has_byte(wqe))
+            .or_else(|| writes().next());
+        found.map(|(sequence, _)| sequence)
     }
 
     /// Returns the sequence number of the oldest request that may have reached the peer with a
@@ -675,11 +792,13 @@ impl SendQueue {
         flushed: impl Fn() -> Cause,
         mut complete: impl FnMut(Completion, u32),
     ) {
+        let confirms = self.confirms;
         while self.len > 0
             && let Some(wqe) = self.places.get(self.head)
         {
             match wqe.progress {
-                Progress::Sent { ends_at } if ends_at <= taken => {}
+                Progress::Sent { ends_at }
+                    if ends_at <= taken && !is_unconfirmed(confirms, wqe) => {}
                 Progress::Answered => {}
                 Progress::Refused => {
                     complete(
@@ -738,6 +857,19 @@ impl SendQueue {
         self.len -= 1;
         self.front += 1;
         self.next = self.next.max(self.front);
+    }
+}
+
+/// Returns true if a request is a Write that the peer has not confirmed.
+#[inline]
+fn is_unconfirmed(confirms: Option<Confirms>, wqe: &SendWqe) -> bool {
+    let (Some(confirms), SendOp::Write { .. }) = (confirms, &wqe.op) else {
+        return false;
+    };
+    match wqe.progress {
+        Progress::Sent { ends_at } => ends_at > confirms.placed_to,
+        Progress::Queued | Progress::Sending => true,
+        _ => false,
     }
 }
 

@@ -49,6 +49,7 @@ pub struct QpBuilder {
     on_no_receive: Option<OnNoReceive>,
     late_faults: bool,
     rendezvous: Option<Rendezvous>,
+    placed_writes: Option<bool>,
 }
 
 impl QpBuilder {
@@ -64,6 +65,7 @@ impl QpBuilder {
             on_no_receive: None,
             late_faults: false,
             rendezvous: None,
+            placed_writes: None,
         }
     }
 
@@ -125,6 +127,13 @@ impl QpBuilder {
     /// have completed. A receive does so when a message reaches the memory.
     pub fn late_faults(mut self, late: bool) -> Self {
         self.late_faults = late;
+        self
+    }
+
+    /// With `true`, a Write completes when the peer has placed it. Default:
+    /// [`Settings::placed_writes`](crate::Settings::placed_writes).
+    pub fn placed_writes(mut self, placed: bool) -> Self {
+        self.placed_writes = Some(placed);
         self
     }
 
@@ -198,6 +207,7 @@ impl QpBuilder {
             access: self.access,
             signal_all: self.signal_all,
             late_faults: self.late_faults,
+            placed_writes: self.placed_writes.unwrap_or(device.settings.placed_writes),
             keepalive,
         };
         let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];

@@ -5,6 +5,7 @@
 mod common;
 mod meeting;
 mod numbers;
+mod placed;
 mod quiet;
 mod strangers;
 
