@@ -77,6 +77,9 @@ impl Environment {
         let peers = [("rfc", Peer::Rfc), ("siw", Peer::Siw)];
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
         let persona = persona(&var, settings.peer)?;
+        // Programs that exchange queue pair numbers tell of their Writes by another connection.
+        settings.placed_writes =
+            switch(&var, "UWARP_PLACED_WRITES")?.unwrap_or(persona == Persona::Roce);
         // Programs written for libibverbs expect that either side may send first. A siw client
         // cannot request the MPA model in which the server may send first.
         settings.send_first = settings.peer == Peer::Siw;
@@ -359,6 +362,20 @@ mod tests {
     }
 
     #[test]
+    fn writes_wait_for_their_placement_with_roce_or_when_that_is_asked_for() {
+        let placed = |persona: &'static str, value: Option<&'static str>| {
+            let found = Environment::from(|asked| match asked {
+                "UWARP_PERSONA" => Some(persona.into()),
+                "UWARP_PLACED_WRITES" => value.map(Into::into),
+                _ => None,
+            });
+            found.unwrap().settings.placed_writes
+        };
+        assert!(placed("roce", None) && placed("iwarp", Some("1")));
+        assert!(!placed("iwarp", None) && !placed("roce", Some("0")));
+    }
+
+    #[test]
     fn strict_terminates_where_no_receive_is_posted() {
         let environment = with("UWARP_STRICT", "1").unwrap();
         assert_eq!(environment.settings.on_no_receive, OnNoReceive::Terminate);
@@ -375,10 +392,11 @@ mod tests {
     #[test]
     fn a_value_that_is_no_text_is_not_taken_for_none() {
         use std::os::unix::ffi::OsStringExt as _;
-        const ALL: [(&str, &str); 18] = [
+        const ALL: [(&str, &str); 19] = [
             ("UWARP_DEVICE", "expected a device"),
             ("UWARP_PERSONA", "expected iwarp or roce"),
             ("UWARP_NAME", "expected names of devices"),
+            ("UWARP_PLACED_WRITES", "expected 1 or 0"),
             ("UWARP_OOB_PORTS", "expected two ports"),
             ("UWARP_OOB_SOURCE", "expected check or any"),
             ("UWARP_OOB_TIMEOUT", "expected a number"),

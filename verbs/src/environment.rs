@@ -33,6 +33,7 @@ pub const VARIABLES: &[&str] = &[
     "UWARP_PCAP",
     "UWARP_PEER",
     "UWARP_PERSONA",
+    "UWARP_PLACED_WRITES",
     "UWARP_PORT_OFFSET",
     "UWARP_QUIET",
     "UWARP_SEND_IN_PLACE",
