@@ -77,6 +77,13 @@ impl Environment {
         let peers = [("rfc", Peer::Rfc), ("siw", Peer::Siw)];
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
         let persona = persona(&var, settings.peer)?;
+        if persona == Persona::Roce && settings.revision == Revision::One {
+            return Err(
+                "UWARP_PERSONA is 'roce' and UWARP_MPA is '1'; queue pairs are connected \
+                        by their numbers with MPA revision 2 only: leave one of the two out"
+                    .to_owned(),
+            );
+        }
         // Programs that exchange queue pair numbers tell of their Writes by another connection.
         settings.placed_writes =
             switch(&var, "UWARP_PLACED_WRITES")?.unwrap_or(persona == Persona::Roce);
@@ -258,6 +265,13 @@ mod tests {
         ] {
             assert_eq!(with(persona, peer), Ok(due), "{persona:?} {peer:?}");
         }
+        let roce_1 = Environment::from(|asked| match asked {
+            "UWARP_PERSONA" => Some("roce".into()),
+            "UWARP_MPA" => Some("1".into()),
+            _ => None,
+        });
+        let error = roce_1.unwrap_err();
+        assert!(error.contains("UWARP_MPA is '1'"), "{error}");
         let error = with(Some("roce"), Some("siw")).unwrap_err();
         let begin = "UWARP_PERSONA is 'roce' and UWARP_PEER is 'siw'; ";
         assert!(error.starts_with(begin), "{error}");

@@ -140,6 +140,8 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
         .revision(revision)
         .accept_revision(revision)
         .markers(plan.markers)
+        // A draw would change all seeds that are kept.
+        .placed_writes(seed % 4 == 1)
         .fpdu_segments(FpduSegments::new(plan.fpdu_segments).unwrap_or_default())
         .on_no_receive(if plan.hold {
             OnNoReceive::Hold(2 * long)

@@ -28,8 +28,8 @@ use super::QpInner;
 use super::pair::Pairing;
 use crate::abi::{
     IBV_MTU_1024, IBV_QP_ACCESS_FLAGS, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_PORT,
-    IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, ibv_qp,
-    ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
+    IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE,
+    ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
 };
 use crate::panic_guard::entry;
 use crate::rnic::warn;
@@ -58,18 +58,27 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
         change = change.access(Access::from_bits(attr.qp_access_flags).0);
     }
     let wanted = (mask & IBV_QP_STATE != 0).then_some(attr.qp_state);
+    if mask & IBV_QP_CUR_STATE != 0 && attr.cur_qp_state != shown_state(inner) {
+        return Err(libc::EINVAL);
+    }
     if let Some(pairing) = &inner.pairing {
         let paired = pairing.is_paired();
-        let now = last_step(inner);
+        let now = shown_state(inner);
+        let names_peer = wanted == Some(IBV_QPS_RTR) && mask & IBV_QP_DEST_QPN != 0;
+        if names_peer || paired && wanted == Some(IBV_QPS_RTS) {
+            // Before the peer can use them.
+            inner.qp.modify(&change).map_err(|_| libc::EINVAL)?;
+        }
         let step = match wanted {
-            Some(IBV_QPS_RTR) if mask & IBV_QP_DEST_QPN != 0 => {
-                Some(pairing.to_rtr(&inner.qp, now, attr, mask))
-            }
+            Some(IBV_QPS_RTR) if names_peer => Some(pairing.to_rtr(&inner.qp, now, attr, mask)),
             Some(IBV_QPS_RTS) if paired => Some(pairing.to_rts(&inner.qp, now, attr, mask)),
             Some(IBV_QPS_SQD) if paired => Some(Err((
                 libc::EOPNOTSUPP,
                 "uwarp does not drain its send queue",
             ))),
+            Some(IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_SQE) if paired => {
+                Some(Err((libc::EINVAL, "only RTS, ERR and RESET follow RTR")))
+            }
             _ => None,
         };
         if let Some(Err((errno, words))) = step {
@@ -82,7 +91,6 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
             return Err(errno);
         }
         if step.is_some() {
-            inner.qp.modify(&change).map_err(|_| libc::EINVAL)?;
             inner.asked.store(attr.qp_state, Ordering::Relaxed);
             pairing.record(attr, mask);
             return Ok(());
@@ -97,9 +105,6 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
             ));
         }
         return Err(libc::EOPNOTSUPP);
-    }
-    if mask & IBV_QP_CUR_STATE != 0 && attr.cur_qp_state != shown_state(inner) {
-        return Err(libc::EINVAL);
     }
     if let Some(wanted) = wanted {
         let to = IbvQpState::from_value(wanted).ok_or(libc::EINVAL)?;

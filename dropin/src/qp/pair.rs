@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{PairError, PairOptions, PeerQp, Qp};
 
 use crate::abi::{
@@ -131,10 +132,12 @@ impl Pairing {
                 errno::of_device(&error),
                 "the port of its number cannot listen",
             ),
-            PairError::Llp(_) => (
+            PairError::Llp(LlpError::Misuse { .. }) => (
                 libc::EOPNOTSUPP,
                 "only on the kernel's TCP a queue pair can be connected to itself",
             ),
+            PairError::Llp(_) => (libc::ENOMEM, "it cannot be connected to itself"),
+            PairError::Inherited(_) => (libc::EIO, "it belongs to the parent process"),
             _ => (libc::EINVAL, "it is in use"),
         })?;
         self.state.lock().is_paired = true;

@@ -184,6 +184,10 @@ static void steps(void)
 	printf("  state %d\n", state(a));
 	printf("  RTR again %d\n", rtr(a, b->qp_num) == EINVAL);
 	printf("  RTS %d\n", rts(a));
+	printf("  INIT and RTR after RTS %d %d\n", init(a) == EINVAL, rtr(a, b->qp_num) == EINVAL);
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR, .cur_qp_state = IBV_QPS_INIT };
+	printf("  from another state %d\n",
+	       ibv_modify_qp(a, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE) == EINVAL);
 	if (ibv_query_qp(a, &attr, FOR_RTR | FOR_RTS, &unused))
 		die("ibv_query_qp");
 	printf("  state %d, peer %d, PSNs %u %u, MTU %d, Reads %d %d, timeout %d, retries %d %d\n",
@@ -232,7 +236,7 @@ static void pairs(void)
 	printf("  state %d, completions %d\n", state(a), ibv_poll_cq(cq, 1, &(struct ibv_wc){}));
 	post(a, IBV_WR_SEND, 12);
 	reap(2);
-	printf("  state %d\n", state(a));
+	printf("  state %d, RTS %d\n", state(a), rts(a) == EINVAL);
 	ibv_destroy_qp(a);
 	ibv_destroy_qp(c);
 }

@@ -16,6 +16,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use uwarp_capture::{Capture, Interface, LinkType};
@@ -156,7 +157,7 @@ impl KernelNetwork {
     }
 
     /// Connects a socket to its own address. TCP does this by a simultaneous open (RFC 9293 section
-    /// 3.5), which the kernel completes before the call returns.
+    /// 3.5), which the kernel mostly completes before the call returns.
     fn connect_to_itself(
         &self,
         socket: Socket,
@@ -170,6 +171,14 @@ impl KernelNetwork {
             }
             _ => {}
         }
+        let mut open = [PollFd::new(&socket, PollFlags::OUT)];
+        let _ = poll(
+            &mut open,
+            Some(&Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            }),
+        );
         socket.peer_addr().map_err(failed)?;
         let connection = KernelConnection::standing(socket, local, local, control);
         Ok(match &self.interface {

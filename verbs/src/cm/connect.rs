@@ -247,7 +247,13 @@ pub(super) fn start(
     starter: Starter,
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
 ) -> Result<(), ConnectError> {
-    start_locked(qp, &mut qp.lock(), to, options, target, starter, open)
+    qp.device.fork_guard.check()?;
+    let mut locked = qp.lock();
+    let conn = &locked.driven.conn;
+    if conn.awaits_pair() {
+        return Err(ConnectError::QpInUse { state: conn.state });
+    }
+    start_locked(qp, &mut locked, to, options, target, starter, open)
 }
 
 /// Calls the peer of a QP that is connected by its number.
@@ -271,7 +277,6 @@ fn start_locked(
     starter: Starter,
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
 ) -> Result<(), ConnectError> {
-    qp.device.fork_guard.check()?;
     let settings = &qp.ctx.settings;
     let enhanced = settings.revision == Revision::Two;
     peer::check_private_data(settings.peer, enhanced, &options.private_data)?;

@@ -166,9 +166,9 @@ impl ConnectRequest {
         }
     }
 
-    /// Returns true if the time for a decision is over by `now`.
-    pub(crate) fn is_late(&self, now: Instant) -> bool {
-        self.deadline <= now
+    /// Time at which the decision comes too late.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     /// Address of the peer (`rdma_get_peer_addr`).
@@ -235,8 +235,14 @@ impl ConnectRequest {
         options: &AcceptOptions,
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<(), AcceptError> {
+        self.device.fork_guard.check()?;
         let inner = qp.inner();
-        self.accept_locked(inner, &mut inner.lock(), options, observer)
+        let mut locked = inner.lock();
+        let conn = &locked.driven.conn;
+        if conn.awaits_pair() {
+            return Err(AcceptError::QpInUse { state: conn.state });
+        }
+        self.accept_locked(inner, &mut locked, options, observer)
     }
 
     /// Does [`accept_observed`](Self::accept_observed) under the lock of the QP.
@@ -247,7 +253,6 @@ impl ConnectRequest {
         options: &AcceptOptions,
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<(), AcceptError> {
-        self.device.fork_guard.check()?;
         let conn = &mut locked.driven.conn;
         if conn.state != QpState::Idle && !conn.awaits_pair() {
             return Err(AcceptError::QpInUse { state: conn.state });

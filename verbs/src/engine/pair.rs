@@ -16,7 +16,8 @@
 
 use std::time::{Duration, Instant};
 
-use uwarp_mpa::Negotiated;
+use uwarp_llp::LlpError;
+use uwarp_mpa::{Negotiated, Role};
 
 use super::connection::{Connection, FinState, Stage};
 use super::wake_up::WakeUp;
@@ -42,6 +43,8 @@ pub(crate) struct Pair {
     patience: Option<Duration>,
     /// Time at which a send began to wait. `None`: no send waits.
     waits_since: Option<Instant>,
+    /// Sequence number of the first request of the send queue that the current stream may carry.
+    begins_at: u64,
     /// The peer has gone, and no send was outstanding.
     quiet: bool,
     /// Why the last attempt failed, or how the connection ended.
@@ -66,6 +69,7 @@ impl Pair {
             },
             patience,
             waits_since: None,
+            begins_at: 0,
             quiet: false,
             last: None,
         }
@@ -80,6 +84,15 @@ impl Pair {
     pub(super) fn opened(&mut self) {
         self.waits_since = None;
         self.last = None;
+    }
+
+    /// Records whether sends wait for the peer.
+    fn wait(&mut self, waits: bool, now: Instant) {
+        if waits {
+            self.waits_since.get_or_insert(now);
+        } else {
+            self.waits_since = None;
+        }
     }
 
     /// Schedules the next call after an attempt has failed.
@@ -114,11 +127,16 @@ impl Connection {
         meets && matches!(self.state, QpState::Connecting | QpState::Rts) && !self.is_pair_open()
     }
 
-    /// Returns true once messages may have been sent or received on the stream.
+    /// Returns true once messages of the program may have been sent or received on the stream.
+    /// Until then it can be left without a trace.
     fn is_pair_open(&self) -> bool {
-        match &self.stage {
-            Stage::Open(stream) => !stream.first_awaited || stream.gate.may_send(),
-            _ => false,
+        let (Stage::Open(stream), Some(pair)) = (&self.stage, &self.pair) else {
+            return false;
+        };
+        match stream.negotiated.role {
+            Role::Responder => !stream.first_awaited || stream.gate.may_send(),
+            // The responder may have given up, and closed, before it got the RTR indication.
+            Role::Initiator => stream.deframer.position() > 0 || self.sq.has_begun(pair.begins_at),
         }
     }
 
@@ -132,12 +150,19 @@ impl Connection {
     pub(crate) fn retract(&mut self) {
         self.leave_stream();
         self.fin.abort = true;
+        if let Some(pair) = &mut self.pair {
+            // In case the peer's cannot be taken after all.
+            pair.next_call = Some(after(self.now, pair.pause));
+        }
     }
 
     /// Time at which the driver has to call [`pair_due`](Self::pair_due).
     #[inline]
     pub(crate) fn pair_deadline(&self) -> Option<Instant> {
         let pair = self.pair.as_ref()?;
+        if !self.is_meeting() {
+            return None;
+        }
         let call = pair.next_call.filter(|_| self.awaits_pair());
         earlier(call, pair.gives_up_at())
     }
@@ -156,6 +181,9 @@ impl Connection {
 
     /// Ends the QP if a send has waited for too long. Returns true if it did.
     pub(crate) fn give_up_pair(&mut self) -> bool {
+        if !self.is_meeting() {
+            return false;
+        }
         let Some(pair) = &mut self.pair else {
             return false;
         };
@@ -182,15 +210,15 @@ impl Connection {
 
     /// Handles a request that was posted while no stream is open.
     #[cold]
-    pub(super) fn posted_without_stream(&mut self) {
+    pub(super) fn posted_without_stream(&mut self, asks_peer: bool) {
         let Some(pair) = &mut self.pair else {
             return;
         };
         if pair.quiet {
             let last = pair.last.take();
             self.fail_pair(last);
-        } else {
-            pair.waits_since.get_or_insert(self.now);
+        } else if asks_peer {
+            pair.wait(true, self.now);
         }
     }
 
@@ -205,7 +233,20 @@ impl Connection {
         }
         tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %reason, "the peer is not there");
         if self.is_pair_open() {
+            if matches!(
+                reason,
+                EndReason::LlpLost {
+                    error: LlpError::Exhausted { .. }
+                }
+            ) {
+                // An error of this host is not one of the peer.
+                return false;
+            }
             self.retire();
+            if self.state != QpState::Rts {
+                // A completion was lost, which ends the connection.
+                return false;
+            }
             if !self.sq.is_empty() {
                 self.fail_pair(Some(reason.clone()));
                 return true;
@@ -217,7 +258,9 @@ impl Connection {
             }
         } else {
             self.leave_stream();
+            let waits = !self.sq.is_empty();
             if let Some(pair) = &mut self.pair {
+                pair.wait(waits, self.now);
                 pair.failed(reason.clone(), self.now);
             }
         }
@@ -253,7 +296,7 @@ impl Connection {
             cause,
         });
         // A stream that has ended is closed gracefully, an attempt is given up.
-        self.fin.abort = !self.is_pair_open();
+        self.fin.abort |= !self.is_pair_open();
         self.end(reason);
         self.flush_sends(oldest);
         self.detach(QpEvent::LlpLost);
@@ -287,6 +330,10 @@ impl Connection {
             self.fin = FinState::default();
         } else {
             return false;
+        }
+        let begins_at = self.sq.framed_to();
+        if let Some(pair) = &mut self.pair {
+            pair.begins_at = begins_at;
         }
         self.begin();
         self.end = None;

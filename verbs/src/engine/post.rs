@@ -65,7 +65,7 @@ impl Connection {
             wqe.progress = Progress::Refused;
             self.retire();
         } else if self.state == QpState::Connecting {
-            self.posted_without_stream();
+            self.posted_without_stream(!matches!(wr.op, SendOp::Local(_)));
         }
         Ok(())
     }

@@ -195,7 +195,9 @@ impl Connection {
                 rx.discard(consumed);
                 match outcome {
                     None => {}
-                    Some(Outcome::Accepted(reply)) if self.is_no_rendezvous(&reply) => {
+                    Some(Outcome::Accepted(reply) | Outcome::Impossible(reply, _))
+                        if self.is_no_rendezvous(&reply) =>
+                    {
                         // The port belongs to another program now.
                         self.pair_lost(&EndReason::PeerGone { last: None });
                     }

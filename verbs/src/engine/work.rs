@@ -214,9 +214,9 @@ pub(crate) struct SendQueue {
     bytes: u64,
     /// Regions of [`SendData::spot`].
     pub(crate) pinned: PinnedRegions,
-    /// Read and Atomic Requests whose Response is not complete, oldest first, as the sequence
-    /// numbers of their work requests. A Read into several elements has one Request for each.
-    requests: VecDeque<u64>,
+    /// Read and Atomic Requests whose Response is not complete, oldest first. A Read into several
+    /// elements has one Request for each.
+    requests: VecDeque<Request>,
     /// Number of bytes that complete Responses have placed for the oldest Read that is not
     /// answered.
     answered: u32,
@@ -228,20 +228,29 @@ pub(crate) struct SendQueue {
 
 /// Knowledge about which Writes the peer has placed, as offsets in the stream that is sent.
 ///
-/// A *confirmation* is an empty Read that belongs to no work request. The peer answers it after it
-/// has placed what came before (5040-5.5-03), so that one confirms all
-/// Writes before it.
+/// The peer answers a Read or atomic after it has placed what came before (5040-5.5-03). So each
+/// Response confirms all Writes before its Request. A *confirmation* is an empty Read that belongs
+/// to no work request.
 #[derive(Clone, Copy, Default)]
 struct Confirms {
     /// The last framed Write ends here.
     framed_to: u64,
     /// Writes that end here or before are placed.
     placed_to: u64,
-    /// What the outstanding confirmation will confirm.
-    asked_to: Option<u64>,
+    /// A confirmation is outstanding.
+    asked: bool,
 }
 
-/// Stands in the list of outstanding Requests for a confirmation.
+/// An outstanding Read or Atomic Request.
+#[derive(Clone, Copy)]
+struct Request {
+    /// Sequence number of its work request, or [`CONFIRMATION`].
+    sequence: u64,
+    /// Writes that end here or before are placed when it is answered.
+    confirms_to: u64,
+}
+
+/// Stands for the work request of a confirmation.
 const CONFIRMATION: u64 = u64::MAX;
 
 /// Number of places that are allocated for the first request.
@@ -352,6 +361,16 @@ impl SendQueue {
     /// Sequence number of the oldest request that has not completed.
     pub(crate) fn completed_to(&self) -> u64 {
         self.front
+    }
+
+    /// Sequence number of the first request that is not completely framed.
+    pub(crate) fn framed_to(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns true if the request with this sequence number, or one after it, was begun.
+    pub(crate) fn has_begun(&self, sequence: u64) -> bool {
+        self.next > sequence || self.get(sequence).is_some_and(SendWqe::was_begun)
     }
 
     /// Sequence number of the next request to be posted.
@@ -537,7 +556,15 @@ impl SendQueue {
             }
         }
         if progress == Progress::AwaitingResponse {
-            self.requests.push_back(sequence);
+            self.requests.push_back(self.request(sequence));
+        }
+    }
+
+    /// Returns the entry of a Request that is framed now.
+    fn request(&self, sequence: u64) -> Request {
+        Request {
+            sequence,
+            confirms_to: self.confirms.map_or(0, |confirms| confirms.framed_to),
         }
     }
 
@@ -623,7 +650,7 @@ impl SendQueue {
         self.requests.clear();
         self.answered = 0;
         if let Some(confirms) = &mut self.confirms {
-            confirms.asked_to = None;
+            confirms.asked = false;
             confirms.framed_to = confirms.placed_to;
         }
     }
@@ -656,15 +683,15 @@ impl SendQueue {
 
     /// Returns the sequence number of the Read or atomic with the oldest outstanding Request.
     pub(crate) fn oldest_request(&self) -> Option<u64> {
-        let mut requests = self.requests.iter().copied();
+        let mut requests = self.requests.iter().map(|request| request.sequence);
         requests.find(|sequence| *sequence != CONFIRMATION)
     }
 
     /// Returns the sequence number of the Read or atomic whose outstanding Request has `older`
     /// older ones before it.
     pub(crate) fn request_after(&self, older: usize) -> Option<u64> {
-        let request = self.requests.get(older).copied();
-        request.filter(|sequence| *sequence != CONFIRMATION)
+        let request = self.requests.get(older)?;
+        (request.sequence != CONFIRMATION).then_some(request.sequence)
     }
 
     /// Sets whether Writes complete only when the peer has placed them, on a new stream.
@@ -677,32 +704,42 @@ impl SendQueue {
     #[inline]
     pub(crate) fn unconfirmed(&self) -> Option<u64> {
         let confirms = self.confirms.as_ref()?;
-        let is_due = confirms.asked_to.is_none() && confirms.framed_to > confirms.placed_to;
+        let is_due = !confirms.asked && confirms.framed_to > confirms.placed_to;
         is_due.then(|| confirms.framed_to - confirms.placed_to)
     }
 
     /// Records that a confirmation is framed.
     pub(crate) fn confirmation_framed(&mut self) {
         if let Some(confirms) = &mut self.confirms {
-            confirms.asked_to = Some(confirms.framed_to);
-            self.requests.push_back(CONFIRMATION);
+            confirms.asked = true;
+            self.requests.push_back(self.request(CONFIRMATION));
         }
     }
 
     /// Returns true if the next Response belongs to a confirmation.
     #[inline]
     pub(crate) fn is_confirmation_next(&self) -> bool {
-        self.requests.front() == Some(&CONFIRMATION)
+        (self.requests.front()).is_some_and(|request| request.sequence == CONFIRMATION)
     }
 
     /// Records that the confirmation was answered.
     pub(crate) fn confirmed(&mut self) {
-        self.requests.pop_front();
-        if let Some(confirms) = &mut self.confirms
-            && let Some(asked_to) = confirms.asked_to.take()
-        {
-            confirms.placed_to = asked_to;
+        self.pop_request();
+        if let Some(confirms) = &mut self.confirms {
+            confirms.asked = false;
         }
+    }
+
+    /// Removes the oldest outstanding Request, which was answered. Returns its sequence number.
+    fn pop_request(&mut self) -> Option<u64> {
+        let Request {
+            sequence,
+            confirms_to,
+        } = self.requests.pop_front()?;
+        if let Some(confirms) = &mut self.confirms {
+            confirms.placed_to = confirms.placed_to.max(confirms_to);
+        }
+        Some(sequence)
     }
 
     /// Records that the peer has placed all Writes before a request, which it refuses.
@@ -771,7 +808,7 @@ impl SendQueue {
     /// length of that Response.
     pub(crate) fn request_answered(&mut self, bytes: u32) {
         let last = self.awaits_last_response();
-        let Some(sequence) = self.requests.pop_front() else {
+        let Some(sequence) = self.pop_request() else {
             return;
         };
         self.answered = if last { 0 } else { self.answered + bytes };

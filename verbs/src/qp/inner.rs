@@ -466,6 +466,10 @@ impl QpInner {
             self.device.background.keep(token, keep);
         }
         self.settle(&mut locked, outcome, Driver::Background);
+        if locked.driven.llp.is_none() {
+            // A QP that met its peer has a timer.
+            self.device.background.forget(locked.registration.token);
+        }
         let offer = locked.offer.take();
         drop(locked);
         // Dropping a call rejects it.

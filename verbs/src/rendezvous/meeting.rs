@@ -10,12 +10,12 @@
 //!
 //! So at most one of the two calls is taken by both.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use uwarp_llp::LlpError;
-use uwarp_mpa::{Negotiated, Revision, Role, RtrKinds};
+use uwarp_mpa::{ConfigError, Negotiated, Revision, Role, RtrKinds};
 
 use super::hello::{Answer, Hello, mapped};
 use super::{Rendezvous, refuse};
@@ -101,6 +101,9 @@ pub enum PairError {
         /// State of the QP.
         state: QpState,
     },
+    /// The device speaks MPA revision 1 only, which has no peer-to-peer model.
+    #[error("{0}")]
+    Options(#[from] ConfigError),
     /// The port of the rendezvous cannot listen.
     #[error("{0}")]
     Device(#[from] DeviceError),
@@ -152,13 +155,17 @@ impl Qp {
     /// A QP may be connected to itself.
     ///
     /// # Errors
-    /// [`PairError`]. Nothing has changed then.
+    /// [`PairError`]. Nothing has changed then, except that a QP that was to be connected to itself
+    /// is in state `Error` if the connection could not be watched.
     pub fn pair(&self, peer: PeerQp, options: &PairOptions) -> Result<(), PairError> {
         let inner = self.inner();
         inner.device.fork_guard.check()?;
         let Some(rendezvous) = self.rendezvous() else {
             return Err(PairError::NoRendezvous);
         };
+        if inner.ctx.settings.revision != Revision::Two {
+            return Err(ConfigError::PeerToPeerNeedsRevisionTwo.into());
+        }
         rendezvous.listen(inner.ctx.qp_num)?;
         inner.pair(peer, options, rendezvous)
     }
@@ -172,6 +179,10 @@ impl Qp {
         let inner = self.inner();
         let mut locked = inner.lock();
         locked.driven.conn.set_patience(patience);
+        if locked.driven.llp.is_some() {
+            let due = locked.driven.deadline();
+            locked.registration.set_timer(&inner.device.background, due);
+        }
         inner.arm_meeting(&mut locked);
     }
 }
@@ -188,7 +199,8 @@ impl QpInner {
         let to = SocketAddr::new(peer.addr, peer.port());
         let source = || network.source_for(to).unwrap_or(peer.addr);
         let own_addr = options.local.map_or_else(source, |local| local.ip());
-        let is_itself = peer.qp_num == own && self.is_of_this_host(peer.addr);
+        let is_here = own_addr == peer.addr || self.is_of_this_host(peer.addr);
+        let is_itself = peer.qp_num == own && is_here;
         let calls_first = (own, mapped(own_addr)) < (peer.qp_num, mapped(peer.addr));
         let mut locked = self.lock();
         let now = self.device.now();
@@ -232,7 +244,13 @@ impl QpInner {
             return Err(PairError::QpInUse { state });
         }
         locked.meeting = None;
-        let bound = self.device.network.reserve(SocketAddr::new(addr, 0))?;
+        let loopback = match addr {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        let reserve = |addr| self.device.network.reserve(SocketAddr::new(addr, 0));
+        // A device may be bound to one address.
+        let bound = reserve(loopback).or_else(|_| reserve(addr))?;
         let itself = bound.local_addr();
         let llp = bound.connect_to_itself()?;
         let account = self.device.accounts.peer(itself);
@@ -283,17 +301,19 @@ impl QpInner {
         }
     }
 
-    /// Rejects the call that is held if its time is over by `now`. Returns true if one is still
-    /// held.
-    pub(super) fn expire_offer(&self, now: Instant) -> bool {
+    /// Rejects the call that is held if its time is over by `now`. Returns the time at which
+    /// another one that is held has to be rejected.
+    pub(super) fn expire_offer(&self, now: Instant) -> Option<Instant> {
         let mut locked = self.lock();
-        let late = locked.offer.take_if(|offer| offer.request.is_late(now));
-        let holds = locked.offer.is_some();
+        let late = locked
+            .offer
+            .take_if(|offer| offer.request.deadline() <= now);
+        let next = locked.offer.as_ref().map(|offer| offer.request.deadline());
         drop(locked);
         if let Some(offer) = late {
             refuse(offer.request, Answer::NoSuchPair);
         }
-        holds
+        next
     }
 
     fn judge(&self, locked: &Locked, offer: &Offer) -> Verdict {
@@ -371,7 +391,7 @@ impl QpInner {
         let hello = Hello {
             own: self.ctx.qp_num,
             peer: peer.qp_num,
-            addr: own_addr.unwrap_or(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)),
+            addr: own_addr.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
             reverse: !calls_first,
         };
         let options = ConnectOptions::default()
@@ -413,7 +433,8 @@ impl QpInner {
 
     /// Sets the timer of a QP that has no stream and meets its peer.
     pub(crate) fn arm_meeting(&self, locked: &mut Locked) {
-        if locked.meeting.is_none() || locked.driven.llp.is_some() {
+        let conn = &locked.driven.conn;
+        if locked.meeting.is_none() || locked.driven.llp.is_some() || conn.orphaned {
             return;
         }
         let mut due = locked.driven.conn.pair_deadline();

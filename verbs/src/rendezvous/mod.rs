@@ -18,6 +18,7 @@ pub(crate) mod hello;
 mod meeting;
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
@@ -35,12 +36,13 @@ use crate::device::{Device, DeviceError, DeviceInner};
 use crate::limits::{Number, Place};
 use crate::qp::inner::QpInner;
 use crate::setters::setters;
+use crate::wait::earlier;
 
 /// Number of QPs of one port.
 const INDICES: u32 = 256;
 /// Number that is not given, because InfiniBand has it for multicast.
 const MULTICAST: u32 = 0x00FF_FFFF;
-/// Number of calls that may wait for their QPs. A later one waits in TCP's queue.
+/// Number of calls that may wait for their QPs. A later one waits in the listener.
 const BACKLOG: u32 = 1024;
 
 /// Options of a [`Rendezvous`]. Default: ports that the system chooses, at all addresses of the
@@ -85,6 +87,8 @@ struct State {
     ports: Vec<Port>,
     /// Numbers of the QPs that may hold a call that they have not taken.
     holding: BTreeSet<u32>,
+    /// Time at which the first call that may be held has to be rejected.
+    expiry: Option<Instant>,
 }
 
 /// A TCP port with the QPs whose numbers begin with it.
@@ -202,8 +206,9 @@ impl RendezvousInner {
             }
         }
         let bound = self.reserve(&state.ports)?;
-        // Different processes begin with different indices.
-        let mut port = Port::new(bound, std::process::id());
+        // Different processes begin with different indices. Two QPs with one number could not
+        // agree on who calls if each side sees other addresses.
+        let mut port = Port::new(bound, self.first_index());
         let taken = port.take_number(&self.device)?;
         state.ports.push(port);
         taken.ok_or(DeviceError::Limit {
@@ -248,12 +253,25 @@ impl RendezvousInner {
         }
     }
 
+    /// Index at which the numbers of a port begin. It follows from the seed of the device, if it
+    /// has one.
+    fn first_index(&self) -> u32 {
+        let seed = self.device.settings.seed;
+        let random = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
+        (random % u64::from(INDICES)) as u32
+    }
+
     fn listen(&self, number: u32) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         let Some(port) = state.port_of(number) else {
             return Ok(());
         };
-        if let Some(bound) = port.bound.take() {
+        if port.listening.is_none() {
+            let bound = match port.bound.take() {
+                Some(bound) => bound,
+                // An earlier call could not listen, and has lost the port.
+                None => self.reserve_at(port.number)?,
+            };
             let sink: Weak<RendezvousInner> = Weak::clone(&self.this);
             port.listening = Some(Listening::open(&self.device, bound, BACKLOG, sink)?);
         }
@@ -276,7 +294,10 @@ impl RequestSink for RendezvousInner {
             return refuse(request, Answer::NoSuchPair);
         };
         // Noted first, so that the call is found when its time is over.
-        self.state.lock().holding.insert(hello.peer);
+        let mut state = self.state.lock();
+        state.holding.insert(hello.peer);
+        state.expiry = earlier(state.expiry, Some(request.deadline()));
+        drop(state);
         let rejected = qp.offer(Offer { hello, request });
         if let Some((request, answer)) = rejected {
             refuse(request, answer);
@@ -288,10 +309,20 @@ impl RequestSink for RendezvousInner {
     }
 
     fn expire(&self, now: Instant) {
-        let holding = std::mem::take(&mut self.state.lock().holding);
+        let holding = {
+            let mut state = self.state.lock();
+            if state.expiry.is_none_or(|expiry| now < expiry) {
+                return;
+            }
+            state.expiry = None;
+            std::mem::take(&mut state.holding)
+        };
         for number in holding {
-            if self.qp(number).is_some_and(|qp| qp.expire_offer(now)) {
-                self.state.lock().holding.insert(number);
+            let held = self.qp(number).and_then(|qp| qp.expire_offer(now));
+            if held.is_some() {
+                let mut state = self.state.lock();
+                state.holding.insert(number);
+                state.expiry = earlier(state.expiry, held);
             }
         }
     }

@@ -35,7 +35,16 @@ struct Host {
 
 impl Host {
     fn new(network: Arc<dyn Network>, addr: IpAddr, options: RendezvousOptions) -> Host {
-        let device = Device::open(network, Settings::default()).unwrap();
+        Host::with(network, addr, options, Settings::default())
+    }
+
+    fn with(
+        network: Arc<dyn Network>,
+        addr: IpAddr,
+        options: RendezvousOptions,
+        settings: Settings,
+    ) -> Host {
+        let device = Device::open(network, settings).unwrap();
         let pd = device.alloc_pd().unwrap();
         Host {
             rendezvous: device.rendezvous(options).unwrap(),
@@ -112,6 +121,17 @@ impl Host {
         let seen = (completion.wr_id, completion.status);
         assert_eq!(seen, (wr_id, Status::RetryExceeded), "{completion:?}");
     }
+}
+
+/// Hosts with one QP each, in the order of the numbers: each is to call those after it.
+fn in_order<const N: usize>() -> [(Host, Qp); N] {
+    let mut hosts = [(); N].map(|()| {
+        let host = Host::here();
+        let qp = host.qp();
+        (host, qp)
+    });
+    hosts.sort_by_key(|(_, qp)| qp.qp_num());
+    hosts
 }
 
 /// Brings QPs of two hosts together. Neither knows which one calls.

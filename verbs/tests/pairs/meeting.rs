@@ -5,11 +5,12 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use uwarp_verbs::{
-    EndReason, IbvQpState, PairError, PairOptions, PeerQp, QpModify, QpState, SendWr, Status,
+    ConnectError, ConnectOptions, EndReason, IbvQpState, PairError, PairOptions, PeerQp, QpModify,
+    QpState, SendWr, Status,
 };
 
 use crate::common::until;
-use crate::{Host, LOOPBACK, exchange, meet};
+use crate::{Host, LOOPBACK, exchange, in_order, meet};
 
 #[test]
 fn two_qps_meet_whichever_side_knows_its_peer_first() {
@@ -92,17 +93,12 @@ fn a_qp_is_connected_to_itself() {
 
 #[test]
 fn the_side_that_is_to_be_called_calls_in_reverse_if_it_is_not_reached() {
-    let hosts = [Host::here(), Host::here()];
-    let qps = hosts.each_ref().map(Host::qp);
-    let first = usize::from(qps[0].qp_num() > qps[1].qp_num());
-    let other = 1 - first;
+    let [(a, x), (b, y)] = in_order();
     // Nobody listens at this address, so the calls of the side that calls first are refused.
-    let unreached = PeerQp::new(Ipv4Addr::new(127, 0, 0, 9).into(), qps[other].qp_num());
-    qps[first].pair(unreached, &PairOptions::default()).unwrap();
-    qps[other]
-        .pair(hosts[first].peer(&qps[first]), &PairOptions::default())
-        .unwrap();
-    exchange([&hosts[0], &hosts[1]], [&qps[0], &qps[1]]);
+    let unreached = PeerQp::new(Ipv4Addr::new(127, 0, 0, 9).into(), y.qp_num());
+    x.pair(unreached, &PairOptions::default()).unwrap();
+    y.pair(a.peer(&x), &PairOptions::default()).unwrap();
+    exchange([&a, &b], [&x, &y]);
 }
 
 #[test]
@@ -177,6 +173,12 @@ fn a_qp_in_use_or_without_a_rendezvous_gets_no_peer() {
     assert!(
         matches!(again, Err(PairError::QpInUse { state }) if state == used),
         "{again:?}"
+    );
+    let at = host.device.listen((LOOPBACK, 0).into()).unwrap();
+    let connected = x.connect(at.local_addr(), &ConnectOptions::default());
+    assert!(
+        matches!(connected, Err(ConnectError::QpInUse { state }) if state == used),
+        "{connected:?}"
     );
     let plain = host.pd.qp().build(&host.cq, &host.cq).unwrap();
     let refused = plain.pair(PeerQp::new(LOOPBACK, y.qp_num()), &options);

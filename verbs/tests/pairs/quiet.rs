@@ -1,14 +1,17 @@
 //! Knowledge of a QP about a peer that is not there: it has none until it sends.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::{
-    AsyncEvent, EndReason, IbvQpState, PairOptions, PeerQp, QpModify, QpState, SrqAttr, Status,
+    AsyncEvent, EndReason, IbvQpState, PairOptions, PeerQp, Progress, Qp, QpModify, QpState,
+    RendezvousOptions, Settings, SrqAttr, Status,
 };
 
 use crate::common::until;
-use crate::{Host, exchange, meet};
+use crate::{Host, LOOPBACK, exchange, in_order, meet};
 
 /// Maximum time that a send waits, in tests that wait for its failure.
 const SHORT: Duration = Duration::from_millis(100);
@@ -90,24 +93,20 @@ fn a_send_fails_after_its_patience_if_nobody_listens() {
 fn a_send_fails_after_its_patience_if_the_peer_never_knows_this_number() {
     // The one side calls, the other is called.
     for side in [0, 1] {
-        let hosts = [Host::here(), Host::here()];
-        let qps = hosts.each_ref().map(Host::qp);
-        let (own, other) = (side, 1 - side);
-        qps[own]
-            .pair(hosts[other].peer(&qps[other]), &impatient())
-            .unwrap();
-        hosts[own].send(&qps[own], 1);
-        hosts[own].gone(1);
-        assert_eq!(qps[own].state(), QpState::Error);
-        assert_eq!(qps[other].state(), QpState::Idle);
+        let hosts = in_order::<2>();
+        let ((host, qp), (other, peer)) = (&hosts[side], &hosts[1 - side]);
+        qp.pair(other.peer(peer), &impatient()).unwrap();
+        host.send(qp, 1);
+        host.gone(1);
+        assert_eq!(qp.state(), QpState::Error);
+        assert_eq!(peer.state(), QpState::Idle);
     }
 }
 
 #[test]
 fn a_qp_that_was_given_another_peer_is_not_taken() {
-    let [a, b, c] = [Host::here(), Host::here(), Host::here()];
-    let (x, y, z) = (a.qp(), b.qp(), c.qp());
-    // The second has the third for its peer, not the first.
+    let [(a, x), (b, y), (c, z)] = in_order();
+    // The first QP calls the second one, which has the third one for its peer.
     y.pair(c.peer(&z), &PairOptions::default()).unwrap();
     x.pair(b.peer(&y), &impatient()).unwrap();
     a.send(&x, 1);
@@ -119,23 +118,39 @@ fn a_qp_that_was_given_another_peer_is_not_taken() {
 #[test]
 fn a_peer_that_is_destroyed_while_it_is_called_is_a_peer_that_does_not_answer() {
     for side in [0, 1] {
-        let hosts = [Host::here(), Host::here()];
-        let qps = hosts.each_ref().map(Host::qp);
-        let (own, other) = (side, 1 - side);
-        let peer = hosts[other].peer(&qps[other]);
-        qps[own].pair(peer, &impatient()).unwrap();
-        let [own_qp, other_qp] = match side {
-            0 => qps,
-            _ => {
-                let [a, b] = qps;
-                [b, a]
-            }
-        };
-        drop(other_qp);
-        hosts[own].cq.assert_empty();
-        hosts[own].send(&own_qp, 1);
-        hosts[own].gone(1);
+        let mut hosts = in_order::<2>();
+        if side == 1 {
+            hosts.reverse();
+        }
+        let [(host, qp), (other, peer)] = hosts;
+        qp.pair(other.peer(&peer), &impatient()).unwrap();
+        drop(peer);
+        host.cq.assert_empty();
+        host.send(&qp, 1);
+        host.gone(1);
     }
+}
+
+#[test]
+fn a_device_rests_after_a_send_has_failed_and_after_an_abort() {
+    let settings = Settings::default().progress(Progress::Manual);
+    let network = Arc::<KernelNetwork>::default();
+    let options = RendezvousOptions::default().addr(Some(LOOPBACK));
+    let host = Host::with(network, LOOPBACK, options, settings);
+    let nobody = |qp: &Qp| PeerQp::new(Ipv4Addr::new(127, 0, 0, 9).into(), qp.qp_num() + 1);
+    let [failed, aborted] = [(); 2].map(|()| host.qp());
+    for qp in [&failed, &aborted] {
+        qp.pair(nobody(qp), &impatient()).unwrap();
+        host.send(qp, 1);
+    }
+    aborted.abort();
+    until("the send has failed", || {
+        host.device.progress();
+        failed.state() == QpState::Error
+    });
+    std::thread::sleep(2 * SHORT);
+    // Nothing is due any more.
+    until("the device rests", || host.device.progress().is_none());
 }
 
 #[test]

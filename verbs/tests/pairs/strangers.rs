@@ -10,7 +10,7 @@ use uwarp_verbs::{
 };
 
 use crate::common::LIMIT;
-use crate::{Host, LOOPBACK, exchange};
+use crate::{Host, LOOPBACK, exchange, in_order};
 
 /// Private data of a call, as another implementation would write it.
 fn hello(own: u32, peer: u32) -> Vec<u8> {
@@ -41,16 +41,9 @@ fn call(to: SocketAddr, from: Ipv4Addr, private_data: &[u8]) -> Result<Vec<u8>, 
 
 /// Two hosts, a QP on each, and the port of the first QP, which is called by the second one.
 fn called() -> ([Host; 2], [Qp; 2], SocketAddr) {
-    let (a, b) = (Host::here(), Host::here());
-    let (x, y) = (a.qp(), b.qp());
-    // The QP with the larger number is called.
-    let (hosts, qps) = if x.qp_num() > y.qp_num() {
-        ([a, b], [x, y])
-    } else {
-        ([b, a], [y, x])
-    };
-    let at = port(&qps[0]);
-    (hosts, qps, at)
+    let [(b, y), (a, x)] = in_order();
+    let at = port(&x);
+    ([a, b], [x, y], at)
 }
 
 /// Port at which the QP is called.
@@ -121,10 +114,16 @@ fn the_right_pair_from_a_wrong_address_is_rejected_unless_any_source_is_allowed(
 
 #[test]
 fn a_listener_that_knows_no_numbers_is_no_peer() {
-    let host = Host::here();
-    let listener = host.device.listen((LOOPBACK, 0).into()).unwrap();
-    let qp = host.qp();
-    let number = u32::from(listener.local_addr().port()) << 8;
+    let (host, listener, qp, number) = loop {
+        let host = Host::here();
+        let listener = host.device.listen((LOOPBACK, 0).into()).unwrap();
+        let qp = host.qp();
+        let number = u32::from(listener.local_addr().port()) << 8;
+        // The smaller number calls.
+        if qp.qp_num() < number {
+            break (host, listener, qp, number);
+        }
+    };
     let patience = Some(std::time::Duration::from_millis(300));
     let options = PairOptions::default().patience(patience);
     // Each connection is accepted, by a program that has nothing to do with numbers.

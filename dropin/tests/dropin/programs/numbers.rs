@@ -181,6 +181,8 @@ const NUMBERS: &str = "steps out of order, or without an attribute
   state 2
   RTR again 1
   RTS 0
+  INIT and RTR after RTS 1 1
+  from another state 1
   state 3, peer 1, PSNs 5 6, MTU 3, Reads 3 4, timeout 8, retries 1 7
   GID 1
 a send before the peer knows its number, and a peer in RTR
@@ -202,7 +204,7 @@ the peer is destroyed
   state 3, completions 0
   11: Work Request Flushed Error
   12: transport retry counter exceeded
-  state 6
+  state 6, RTS 1
 the peer never knows the number
   1: transport retry counter exceeded
   2: Work Request Flushed Error
