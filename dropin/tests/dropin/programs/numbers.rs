@@ -1,9 +1,9 @@
 //! Programs that exchange the numbers of their queue pairs themselves, and never call librdmacm:
 //! the ping-pongs of ibverbs-utils, and perftest without `-R`.
 
-use super::{Row, Way};
+use super::{Row, Way, check};
 use crate::c;
-use crate::process::Place;
+use crate::process::{Place, unprivileged};
 
 const ROCE: &[&str] = &["--persona", "roce"];
 
@@ -44,6 +44,13 @@ pub(super) const ROWS: &[Row] = &[
         files: &[],
         flags: ROCE,
         way: Way::Own(numbers),
+    },
+    Row {
+        name: "numbers-two-hosts",
+        packages: &["ibverbs-utils", "perftest", "iproute2", "util-linux"],
+        files: &[],
+        flags: ROCE,
+        way: Way::Apart(two_hosts),
     },
     // Without `-g` there is no GRH: the peer is on this host.
     pingpong!("ibv_rc_pingpong", "ibv_rc_pingpong", ""),
@@ -225,4 +232,55 @@ fn numbers(place: Place<'_>) -> Result<String, String> {
         true => Ok(said),
         false => Err(said),
     }
+}
+
+/// Script that runs in a new network namespace and creates a second one, with an Ethernet link
+/// between them. `$1` is the command `uwarp`. A sleeping process keeps the second namespace alive.
+/// GID 0 is the IPv4 address, and GID 1 the IPv6 address. All programs use port 18515, which is
+/// 4853 in hexadecimal.
+const TWO_HOSTS: &str = r#"set -e
+unshare -n -u sh -c 'hostname uwarp-other; exec sleep 300' &
+other=$!
+server=
+trap 'kill $other $server' EXIT
+until [ "$(nsenter -t $other -n -u hostname)" = uwarp-other ]; do sleep 0.01; done
+there() { nsenter -t $other -n -u "$@"; }
+ip link set lo up
+there ip link set lo up
+ip link add uw0 type veth peer name uw1
+ip link set uw1 netns $other
+ip addr add 192.0.2.1/24 dev uw0
+there ip addr add 192.0.2.2/24 dev uw1
+ip addr add 2001:db8::1/64 dev uw0 nodad
+there ip addr add 2001:db8::2/64 dev uw1 nodad
+ip link set uw0 up
+there ip link set uw1 up
+uwarp=$1
+pair() { # ADDRESS PROGRAM ARGUMENT...
+  address=$1
+  shift
+  there "$uwarp" run --persona roce -- "$@" >server &
+  server=$!
+  until there cat /proc/net/tcp /proc/net/tcp6 | grep -q ':4853 .* 0A '; do sleep 0.01; done
+  "$uwarp" run --persona roce -- "$@" "$address"
+  wait $server || { cat server; exit 1; }
+  server=
+}
+pair 192.0.2.2 ibv_rc_pingpong -g 0 -c
+pair 192.0.2.2 ibv_rc_pingpong -g 1 -c
+pair 192.0.2.2 ib_write_bw -F -n 500 -x 0
+pair 192.0.2.2 ib_read_bw -F -n 500 -x 1
+echo all is well
+"#;
+
+fn two_hosts(place: Place<'_>) -> Result<String, String> {
+    let mut command = unprivileged("unshare".as_ref());
+    command.args(["-Urn", "sh", "-c", TWO_HOSTS, "sh"]);
+    command.arg(place.prefix.uwarp());
+    command.current_dir(place.prefix.scratch());
+    let said = place.spawn(&mut command, "two hosts".to_owned())?.end()?;
+    let gids = ["GID ::ffff:192.0.2.1", "GID 2001:db8::1", "65536      500"];
+    check(&said, &gids)?;
+    check(&said, &["all is well"])?;
+    Ok(said)
 }
