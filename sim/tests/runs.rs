@@ -79,7 +79,7 @@ fn what_has_failed_once_holds() {
 
 /// Seeds with damage that the checksum of TCP does not detect. If a change of the simulator
 /// invalidates them, `./ci.sh sim --no-crc --seeds 100` finds others.
-const DAMAGED: [u64; 8] = [16, 24, 40, 42, 57, 73, 88, 103];
+const DAMAGED: [u64; 8] = [24, 40, 42, 57, 73, 81, 88, 103];
 
 #[test]
 fn without_the_crc_wrong_bytes_are_told_as_a_success_and_with_it_never() {
