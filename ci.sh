@@ -165,8 +165,17 @@ part_test() {
     if own_namespace; then
         export UWARP_REQUIRE_NETNS=1
     fi
-    # Every test binary runs, so that one run shows every failure.
-    cargo test --workspace --locked --no-fail-fast
+    # Every test binary runs, so that one run shows every failure. The failures are repeated at the
+    # end, because their binaries can be thousands of lines above it.
+    local said status=0
+    said=$(mktemp)
+    cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$said" || status=$?
+    if [ "$status" != 0 ]; then
+        say "what has failed"
+        awk '/^failures:/ { show = 1 } show; /^test result:/ { show = 0 }' "$said"
+    fi
+    rm -f "$said"
+    return "$status"
 }
 
 # Miri interprets programs, which is some hundred times slower, so property tests run few cases.
