@@ -138,7 +138,8 @@ struct Life {
     /// Application of the victim. Its listener ends with it.
     _controller: Controller,
     listener: SocketAddr,
-    region: Region,
+    /// Region of newcomers. The honest peer has its own, because it works all the time.
+    spare: Region,
     watch: Watch,
     honest: Honest,
 }
@@ -150,16 +151,17 @@ impl Life {
         let victim = Victim::start(ports, Confined::Not)?;
         let watch = victim.watch();
         let mut controller = Controller::connect(victim.control)?;
-        let region = controller.register(ROOM, "lw,rw,rr")?;
+        let mut room = || controller.register(ROOM, "lw,rw,rr");
+        let (region, spare) = (room()?, room()?);
         let listener = controller.listen()?;
-        visits.add(|| Client::connect(listener, region)?.round())?;
+        visits.add(|| Client::connect(listener, spare)?.round())?;
         let client = Client::connect(listener, region)?;
         Ok(Life {
             honest: Honest::start(client, rounds.clone(), honest::rest(whole))?,
             victim,
             _controller: controller,
             listener,
-            region,
+            spare,
             watch,
         })
     }
@@ -221,7 +223,7 @@ pub(crate) fn victim_killed(
     thread::sleep(Duration::from_secs(1));
     let rates = rounds.rates(from, Instant::now());
     let afterwards = rounds.sample(whole);
-    Client::connect(life.listener, life.region)?.round()?;
+    Client::connect(life.listener, life.spare)?.round()?;
     let (last, used, _) = life.end()?;
     let outcome = AttackOutcome::new(
         pace.summary(),
