@@ -68,7 +68,9 @@ pub(crate) fn of_post(error: PostErrorKind) -> c_int {
         PostErrorKind::SendQueueFull { .. }
         | PostErrorKind::RecvQueueFull { .. }
         | PostErrorKind::SrqFull { .. } => libc::ENOMEM,
-        PostErrorKind::ImmediateUnfit { .. } => libc::EOPNOTSUPP,
+        PostErrorKind::ImmediateUnfit { .. } | PostErrorKind::NoSendWithImmediate => {
+            libc::EOPNOTSUPP
+        }
         PostErrorKind::Inherited(_) => libc::EIO,
         _ => libc::EINVAL,
     }

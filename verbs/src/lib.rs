@@ -25,7 +25,8 @@
 //! the peer's memory and return its previous value. The region needs [`Access::REMOTE_ATOMIC`].
 //! [`SendWr::write_with_immediate`] is a Write that completes a receive of the peer and delivers 8
 //! bytes with it. A peer that does not know RFC 7306 ends the connection:
-//! [`EndReason::PeerLacksRfc7306`].
+//! [`EndReason::PeerLacksRfc7306`]. [`SendWr::send_with_immediate`] exists between QPs that are
+//! connected by their numbers.
 //!
 //! Other RDMA interfaces have 4 bytes of Immediate Data. On the wire these are the first 4 of the 8
 //! bytes, followed by zeros. A uwarp program may use all 8. Other interfaces also report the length

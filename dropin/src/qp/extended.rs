@@ -17,14 +17,14 @@ use super::{QpInner, post};
 use crate::abi::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
     IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
-    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_INV,
-    ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge,
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
+    IBV_QP_EX_WITH_SEND_WITH_INV, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex,
+    ibv_sge,
 };
 use crate::panic_guard::{entry, quick};
 use crate::{errno, qp, wc};
 
-/// Operations that an extended queue pair supports: all except Sends with Immediate Data, which
-/// iWARP does not have, and operations of other transports.
+/// Operations that an extended queue pair supports: all except those of other transports.
 pub(crate) const SUPPORTED: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
@@ -33,6 +33,7 @@ pub(crate) const SUPPORTED: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | IBV_QP_EX_WITH_LOCAL_INV
     | IBV_QP_EX_WITH_BIND_MW
+    | IBV_QP_EX_WITH_SEND_WITH_IMM
     | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
 
 /// Requests that are being built. The lock is held from `wr_start` to `wr_complete` or `wr_abort`.
@@ -62,6 +63,7 @@ struct Draft {
 #[derive(Clone, Copy)]
 enum Operation {
     Send,
+    SendImmediate([u8; 8]),
     SendInvalidate(u32),
     Write {
         to: u64,
@@ -113,6 +115,10 @@ impl Draft {
         let request = match (self.operation, inline) {
             (Operation::Send, None) => SendWr::send(id, sges),
             (Operation::Send, Some(bytes)) => SendWr::send_inline(id, bytes),
+            (Operation::SendImmediate(imm), None) => SendWr::send(id, sges).with_immediate(imm),
+            (Operation::SendImmediate(imm), Some(bytes)) => {
+                SendWr::send_inline(id, bytes).with_immediate(imm)
+            }
             (Operation::SendInvalidate(stag), None) => SendWr::send(id, sges).invalidate(stag),
             (Operation::SendInvalidate(stag), Some(bytes)) => {
                 SendWr::send_inline(id, bytes).invalidate(stag)
@@ -168,7 +174,6 @@ impl Drafts {
     /// Posts all drafts. If one of them is refused, posts none.
     fn post(&mut self, inner: &QpInner) -> Result<(), c_int> {
         if let Some(errno) = self.failed {
-            post::warn_unsupported(inner, errno);
             return Err(errno);
         }
         let mut list: Vec<SendWr<'_>> = mem::take(&mut self.list);
@@ -304,12 +309,9 @@ unsafe extern "C-unwind" fn wr_send(pointer: *mut ibv_qp_ex) {
     unsafe { begin(pointer, Operation::Send) };
 }
 
-/// Fails: iWARP has no Send with Immediate Data (RFC 7306 section 6).
-unsafe extern "C-unwind" fn wr_send_imm(pointer: *mut ibv_qp_ex, _imm: u32) {
-    quick((), || {
-        // SAFETY: as above.
-        unsafe { with(pointer, |drafts| drafts.failed = Some(libc::EOPNOTSUPP)) };
-    });
+unsafe extern "C-unwind" fn wr_send_imm(pointer: *mut ibv_qp_ex, imm: u32) {
+    // SAFETY: as above.
+    unsafe { begin(pointer, Operation::SendImmediate(wc::immediate(imm))) };
 }
 
 unsafe extern "C-unwind" fn wr_send_inv(pointer: *mut ibv_qp_ex, rkey: u32) {

@@ -141,8 +141,8 @@ unsafe fn request<'a>(wr: &ibv_send_wr, room: &mut Room<'a>) -> Result<Option<Se
                 add,
             )
         }
-        // iWARP has no Send with Immediate Data (RFC 7306 section 6).
-        (IBV_WR_SEND_WITH_IMM, _) => return Err(libc::EOPNOTSUPP),
+        (IBV_WR_SEND_WITH_IMM, None) => SendWr::send(id, sges).with_immediate(imm),
+        (IBV_WR_SEND_WITH_IMM, Some(bytes)) => SendWr::send_inline(id, bytes).with_immediate(imm),
         _ => return Err(libc::EINVAL),
     };
     Ok(Some(flagged(request, wr.send_flags)))
@@ -190,8 +190,7 @@ unsafe fn send_some(
     let second = head.next;
     let mut request_of = |wr: &ibv_send_wr| {
         // SAFETY: guaranteed by the caller.
-        let made = unsafe { request(wr, &mut room) };
-        made.inspect_err(|errno| warn_unsupported(inner, *errno))
+        unsafe { request(wr, &mut room) }
     };
     // A single request that does not fit into `room` is larger than any queue pair accepts.
     let single = request_of(head)
@@ -232,18 +231,6 @@ unsafe fn send_some(
         }),
         (Ok(()), Some(refused)) => Err(refused),
         (Ok(()), None) => Ok(next),
-    }
-}
-
-/// Prints a warning once if `errno` is that of a Send with Immediate Data, which iWARP does not
-/// have.
-pub(crate) fn warn_unsupported(inner: &QpInner, errno: c_int) {
-    if errno == libc::EOPNOTSUPP && inner.refusal_warning.claim() {
-        warn(format_args!(
-            "queue pair {}: a Send with Immediate Data was refused: iWARP does not support it; use a \
-             Write with Immediate Data (RFC 7306)",
-            inner.qp.qp_num()
-        ));
     }
 }
 

@@ -126,6 +126,7 @@ static int post_receive(struct ibv_qp *qp, uint64_t id)
 	return ibv_post_recv(qp, &wr, &bad);
 }
 
+/* The Immediate Data counts where the opcode has some. */
 static int post(struct ibv_qp *qp, enum ibv_wr_opcode opcode, uint64_t id)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = 64, .lkey = mr->lkey };
@@ -134,6 +135,7 @@ static int post(struct ibv_qp *qp, enum ibv_wr_opcode opcode, uint64_t id)
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = opcode,
+		.imm_data = htonl(0x01020304),
 		.wr.rdma = { .remote_addr = (uintptr_t)memory + 2048, .rkey = mr->rkey },
 	}, *bad;
 
@@ -162,7 +164,13 @@ static void reap(int count)
 	}
 	qsort(wc, count, sizeof wc[0], by_id);
 	for (int i = 0; i < count; i++)
-		printf("  %lu: %s\n", (unsigned long)wc[i].wr_id, ibv_wc_status_str(wc[i].status));
+		if (!wc[i].status && wc[i].wc_flags & IBV_WC_WITH_IMM)
+			printf("  %lu: %s, opcode %d, %u bytes, immediate data %#x\n",
+			       (unsigned long)wc[i].wr_id, ibv_wc_status_str(wc[i].status),
+			       wc[i].opcode, wc[i].byte_len, ntohl(wc[i].imm_data));
+		else
+			printf("  %lu: %s\n", (unsigned long)wc[i].wr_id,
+			       ibv_wc_status_str(wc[i].status));
 }
 
 static void steps(void)
@@ -199,6 +207,38 @@ static void steps(void)
 	ibv_destroy_qp(b);
 }
 
+/* Sends with immediate data by ibv_wr_send_imm. */
+static void with_calls(void)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM,
+	};
+	struct ibv_qp *qp = ibv_create_qp_ex(context, &attr), *peer = create();
+	struct ibv_qp_ex *ex = qp ? ibv_qp_to_qp_ex(qp) : NULL;
+
+	puts("the same by calls");
+	if (!ex || init(qp) || init(peer) || post_receive(peer, 40) || rtr(qp, peer->qp_num) ||
+	    rtr(peer, qp->qp_num) || rts(qp))
+		die("connect");
+	ibv_wr_start(ex);
+	ex->wr_id = 41;
+	ex->wr_flags = 0;
+	ibv_wr_send_imm(ex, htonl(0x05060708));
+	ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)memory, 24);
+	if (ibv_wr_complete(ex))
+		die("ibv_wr_complete");
+	reap(2);
+	ibv_destroy_qp(qp);
+	ibv_destroy_qp(peer);
+}
+
 static void pairs(void)
 {
 	struct ibv_qp *a = create(), *b = create(), *c = create();
@@ -217,6 +257,13 @@ static void pairs(void)
 	post(a, IBV_WR_RDMA_READ, 4);
 	reap(1);
 	printf("  %s\n", memory);
+	puts("a Send and a Write with immediate data");
+	post_receive(b, 30);
+	post_receive(b, 31);
+	post(a, IBV_WR_SEND_WITH_IMM, 32);
+	post(a, IBV_WR_RDMA_WRITE_WITH_IMM, 33);
+	reap(4);
+	with_calls();
 	puts("both are reset, and meet again");
 	if (ibv_modify_qp(a, &reset, IBV_QP_STATE) || ibv_modify_qp(b, &reset, IBV_QP_STATE) ||
 	    init(a) || init(b) || post_receive(a, 5) || post_receive(b, 6) || rtr(b, a->qp_num) ||

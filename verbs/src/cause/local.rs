@@ -75,6 +75,8 @@ pub(crate) enum LocalProblem {
     Element(LocalFault),
     /// A Read was posted, but no Reads were negotiated.
     NoReads,
+    /// A Send with Immediate Data was posted before it was known that the peer takes none.
+    NoSendImmediate,
     /// There is no place for the Read that serves as the RTR indication.
     RtrRead,
     /// A memory window, a fast registration or a local invalidation failed.
@@ -117,6 +119,9 @@ impl fmt::Display for LocalProblem {
             }
             Self::NoReads => {
                 "an RDMA Read or atomic operation was posted, but none were negotiated for this connection (ORD is 0)"
+            }
+            Self::NoSendImmediate => {
+                "a Send with Immediate Data was posted, but the peer takes none"
             }
             Self::RtrRead => "there is no place for the Read that serves as the RTR indication",
             Self::MovedToTerminate => "this program moved the queue pair to TERMINATE",
@@ -176,6 +181,12 @@ impl LocalProblem {
                 .hint(
                     "connect and accept with an ord above 0, to a peer whose IRD is above 0",
                 ),
+            Self::NoSendImmediate => {
+                Account::new("local QP error", Who::Program, Layer::Verbs)
+                    .status(Status::LocalQpOperation)
+                    .against(requirement)
+                    .hint("use the same release of uwarp at both ends, or an RDMA Write with Immediate Data")
+            }
             Self::RtrRead => {
                 let code = TerminateCode {
                     layer: 2,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tracing::Span;
 use uwarp_llp::{Keepalive, SendHints};
 use uwarp_mpa::{Deframer, FpduSegments, Framer, Initiator, InitiatorConfig, Negotiated, SendGate};
-use uwarp_rdmap::{Opcode, OutMessage, Stream};
+use uwarp_rdmap::{Opcode, OutMessage, SendKind, Stream};
 
 use super::closing::Close;
 use super::pair::Pair;
@@ -116,12 +116,15 @@ pub(crate) struct OpenStream {
     /// Initiator: the Read that serves as RTR indication is outstanding. It belongs to no work
     /// request.
     pub(crate) rtr_read: bool,
+    /// The peer takes Immediate Data that belongs to a Send
+    /// ([`send_immediate`](super::send_immediate)).
+    pub(crate) send_immediate: bool,
 }
 
 /// Owner of the message that is currently being framed.
 pub(crate) enum Current {
-    /// A work request of the send queue. `then` is the Immediate Data that follows its Write.
-    Work { then: Option<ImmediateData> },
+    /// A work request of the send queue.
+    Work { then: Then },
     /// The RTR indication of RFC 6581: no work request, no payload.
     Rtr,
     /// An empty Read that confirms Writes (`SendQueue::unconfirmed`).
@@ -129,6 +132,19 @@ pub(crate) enum Current {
     /// A Read or Atomic Response. `source` is `None` for an empty Read Response and for an Atomic
     /// Response.
     Response { source: Option<Target> },
+}
+
+/// Second message of a work request, which directly follows the first one.
+#[derive(Clone, Copy)]
+pub(crate) enum Then {
+    Nothing,
+    /// The Immediate Data of a Write.
+    Immediate(ImmediateData),
+    /// The Send of Immediate Data.
+    Send {
+        kind: SendKind,
+        len: u32,
+    },
 }
 
 /// Action that the driver must take on the LLP.
@@ -226,6 +242,8 @@ pub(crate) struct Connection {
     pub(crate) retry_at: Option<Instant>,
     /// Number of bytes of the peer's last Write, and whether more of that Write follows.
     pub(super) last_write: (u32, bool),
+    /// Immediate Data that has arrived for the next Send.
+    pub(super) immediate_of_send: Option<[u8; 4]>,
     /// A non-empty Write from the peer completed and no event has been raised for it yet.
     pub(super) unreported_write: bool,
     /// Flight recorder: headers of the last frames.
@@ -294,6 +312,7 @@ impl Connection {
             retry_until: None,
             retry_at: None,
             last_write: (0, false),
+            immediate_of_send: None,
             unreported_write: false,
             recorder: Recorder::new(now),
             span: Span::none(),

@@ -13,6 +13,7 @@ use uwarp_rdmap::{
 use super::connection::{Connection, OpenStream, QpContext, Stage};
 use super::receive_buffer::ReceiveBuffer;
 use super::receive_queue::ReceiveQueue;
+use super::send_immediate;
 use crate::cause::{Act, Broken, Cause, Receive, Refusal};
 use crate::completion::Status;
 use crate::event::AsyncEvent;
@@ -28,8 +29,8 @@ struct View<'a> {
     asker: Asker,
     rq: &'a ReceiveQueue,
     targets: RefCell<&'a mut WriteTargetCache>,
-    /// The segment is the RTR indication: an empty Send that takes no receive.
-    rtr_send: bool,
+    /// The segment takes no receive of the program, although it is for the queue of receives.
+    hidden: bool,
 }
 
 impl Memory for View<'_> {
@@ -63,7 +64,7 @@ impl Memory for View<'_> {
     }
 
     fn receive_buffer(&self) -> Option<u32> {
-        if self.rtr_send {
+        if self.hidden {
             return Some(0);
         }
         self.rq.next_len()
@@ -155,7 +156,8 @@ impl Connection {
             (!self.fin.wanted).then_some(&mut self.deadline),
             self.ctx.qp_num,
         );
-        let takes = !rtr_send && stream.rdmap.takes_receive(head);
+        let hidden = rtr_send || stream.send_immediate && send_immediate::is_of_send(head);
+        let takes = !hidden && stream.rdmap.takes_receive(head);
         if takes {
             targets.leave();
         }
@@ -174,7 +176,7 @@ impl Connection {
             asker: self.ctx.asker(self.access),
             rq: &self.rq,
             targets: RefCell::new(&mut *targets),
-            rtr_send,
+            hidden,
         };
         let received = &stream.rdmap.receive(&view, head, ulpdu.len());
         match received {
@@ -193,7 +195,7 @@ impl Connection {
                 // The message may invalidate an STag. Invalidation waits until the region is not in
                 // use, so this connection ends its own use first.
                 targets.leave();
-                self.inbound(inbound, ulpdu, rtr_send);
+                self.inbound(inbound, ulpdu, hidden);
             }
             &Err(error) => {
                 targets.leave();
@@ -259,8 +261,8 @@ impl Connection {
         }
     }
 
-    /// Handles every message except a Write.
-    fn inbound<T>(&mut self, inbound: &Inbound<T>, ulpdu: &Ulpdu<'_>, rtr_send: bool) {
+    /// Handles every message except a Write. `hidden`: it takes no receive of the program.
+    fn inbound<T>(&mut self, inbound: &Inbound<T>, ulpdu: &Ulpdu<'_>, hidden: bool) {
         match inbound {
             Inbound::Write { .. } | Inbound::ReadRequest | Inbound::AtomicRequest => {}
             &Inbound::Send {
@@ -269,7 +271,7 @@ impl Connection {
                 len,
                 delivered,
             } => {
-                if rtr_send {
+                if hidden {
                     return;
                 }
                 if !self.place_send(ulpdu, payload_at, offset, len) {
@@ -286,6 +288,7 @@ impl Connection {
                     self.complete_receive(delivered.len, delivered.solicited, invalidated);
                 }
             }
+            Inbound::Immediate { data, .. } if hidden => self.keep_immediate_of_send(*data),
             &Inbound::Immediate { data, solicited } => self.complete_immediate(data, solicited),
             &Inbound::AtomicResponse { original } => self.place_original(original),
             &Inbound::ReadResponse {

@@ -32,6 +32,7 @@ mod receive_fast_path;
 mod receive_queue;
 mod recorder;
 mod send_fast_path;
+mod send_immediate;
 mod staging_account;
 mod startup;
 mod teardown;

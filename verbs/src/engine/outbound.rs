@@ -7,7 +7,8 @@ use uwarp_rdmap::{
     SendKind,
 };
 
-use super::connection::{Connection, Current, OpenStream, QpContext, Stage};
+use super::connection::{Connection, Current, OpenStream, QpContext, Stage, Then};
+use super::send_immediate;
 use super::staging_account::SHORT_ULPDU;
 use super::startup::RTR_STAG;
 use super::transmit::{BATCH_LIMIT, TxBatch};
@@ -197,7 +198,7 @@ impl Connection {
             return false;
         };
         let no_reads = wqe.op.awaits_response() && stream.negotiated.ord == 0;
-        no_reads || self.has_late_fault(wqe)
+        no_reads || stream.refuses_immediate(wqe) || self.has_late_fault(wqe)
     }
 
     /// Returns true if a message can begin now.
@@ -289,8 +290,17 @@ impl Connection {
         let Some(wqe) = self.sq.get_mut(sequence) else {
             return false;
         };
+        if stream.refuses_immediate(wqe) {
+            // Happens only if the request was posted before the peer was known.
+            self.fail_locally(
+                Some((sequence, Status::LocalQpOperation)),
+                None,
+                LocalProblem::NoSendImmediate,
+            );
+            return false;
+        }
         let immediate = wqe.imm;
-        let (mut then, mut extension) = (None, None);
+        let (mut then, mut extension) = (Then::Nothing, None);
         let mut begun = Progress::Sending;
         match wqe.op {
             // Local requests run before a message is chosen.
@@ -303,10 +313,16 @@ impl Connection {
                     solicited,
                     invalidate: invalidate.map(STag),
                 };
-                stream.message = stream.rdmap.begin_send(kind, wqe.len);
+                let len = wqe.len;
+                stream.message = if let Some(immediate) = immediate {
+                    then = Then::Send { kind, len };
+                    stream.begin_immediate(Some(send_immediate::before_send(immediate)))
+                } else {
+                    stream.rdmap.begin_send(kind, len)
+                };
             }
             SendOp::Write { rkey, remote_addr } => {
-                then = immediate;
+                then = immediate.map_or(Then::Nothing, Then::Immediate);
                 let (stag, to) = (STag(rkey), TaggedOffset(remote_addr));
                 stream.message = stream.rdmap.begin_write(stag, to, wqe.len);
             }
@@ -447,14 +463,25 @@ impl Connection {
             return;
         };
         match stream.current.take() {
-            // The Immediate Data directly follows its Write.
             Some(Current::Work {
-                then: Some(immediate),
+                then: Then::Immediate(immediate),
             }) => {
                 stream.message = stream.begin_immediate(Some(immediate));
-                stream.current = Some(Current::Work { then: None });
+                stream.current = Some(Current::Work {
+                    then: Then::Nothing,
+                });
             }
-            Some(Current::Work { then: None }) => {
+            Some(Current::Work {
+                then: Then::Send { kind, len },
+            }) => {
+                stream.message = stream.rdmap.begin_send(kind, len);
+                stream.current = Some(Current::Work {
+                    then: Then::Nothing,
+                });
+            }
+            Some(Current::Work {
+                then: Then::Nothing,
+            }) => {
                 let is_request = self
                     .sq
                     .next_to_send()

@@ -7,6 +7,7 @@ pub use error::PostErrorKind;
 
 use super::connection::{Connection, QpContext};
 use super::receive_queue::PostRules;
+use super::send_immediate;
 use super::work::{Blamed, ImmediateData, Progress};
 use crate::cause::Cause;
 use crate::completion::{Completion, Status, WcOpcode};
@@ -37,7 +38,7 @@ impl Connection {
                 depth: self.sq.depth(),
             });
         }
-        check_form(wr)?;
+        self.check_form(wr)?;
         let len = self.resolve_send(wr).inspect_err(|_| self.sq.drop_data())?;
         check_remote(wr, len).inspect_err(|_| self.sq.drop_data())?;
         let is_request = wr.op.awaits_response();
@@ -148,7 +149,7 @@ impl Connection {
                 depth: self.sq.depth(),
             });
         }
-        check_form(wr)?;
+        self.check_form(wr)?;
         let resolved = self.resolve_send(wr);
         self.sq.drop_data();
         check_remote(wr, resolved?)
@@ -197,6 +198,16 @@ impl Connection {
             self.flush_receives(None);
         }
         Ok(())
+    }
+
+    /// Checks Immediate Data, sinks to invalidate and atomics, which most requests do not have.
+    #[inline]
+    fn check_form(&self, wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
+        if wr.imm.is_none() && !wr.invalidate_sink && !matches!(wr.op, SendOp::Atomic { .. }) {
+            return Ok(());
+        }
+        self.check_immediate(wr)?;
+        check_extras(wr)
     }
 
     /// Completes the whole send queue.
@@ -251,9 +262,11 @@ impl Connection {
         solicited: bool,
         invalidated: Option<u32>,
     ) {
+        let immediate = self.immediate_of_send.take();
         self.complete_receive_with(|wr_id, qp_num| Completion {
             wr_id,
             opcode: WcOpcode::Recv,
+            immediate: immediate.map(send_immediate::shown),
             byte_len,
             qp_num,
             invalidated,
@@ -311,21 +324,12 @@ fn check_remote(wr: &SendWr<'_>, len: u32) -> Result<(), PostErrorKind> {
     })
 }
 
-/// Checks Immediate Data, sinks to invalidate and atomics, which most requests do not have.
-#[inline]
-fn check_form(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
-    if wr.imm.is_none() && !wr.invalidate_sink && !matches!(wr.op, SendOp::Atomic { .. }) {
-        return Ok(());
-    }
-    check_extras(wr)
-}
-
 /// Performs the checks of [`check_form`] for a request that needs them (RFC 7306).
 fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     let (operation, takes_immediate) = match wr.op {
         SendOp::Write { .. } => ("an RDMA Write", true),
         SendOp::Immediate => ("Immediate Data", true),
-        SendOp::Send { .. } => ("a Send", false),
+        SendOp::Send { .. } => ("a Send", true),
         SendOp::Read { .. } => ("an RDMA Read", false),
         SendOp::Atomic { .. } => ("an atomic operation", false),
         SendOp::Local(_) => ("a local request", false),

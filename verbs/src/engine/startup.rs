@@ -17,6 +17,7 @@ use crate::event::{AsyncEvent, EndReason};
 use crate::mutants::mutate;
 use crate::peer::first_fpdu_delay;
 use crate::qp::state::QpEvent;
+use crate::rendezvous::hello;
 use crate::wait::after;
 
 /// STag of the frames that serve as RTR indication.
@@ -270,6 +271,9 @@ impl Connection {
         // Without ORD no Read can confirm Writes.
         self.sq
             .confirm_writes(self.ctx.placed_writes && negotiated.ord > 0);
+        self.immediate_of_send = None;
+        let send_immediate =
+            self.pair.is_some() && hello::takes_send_immediate(&negotiated.private_data);
         self.negotiated = Some(negotiated.clone());
         self.stage = Stage::Open(Box::new(OpenStream {
             deframer: Deframer::new(negotiated.crc, negotiated.rx_markers),
@@ -288,6 +292,7 @@ impl Connection {
             first_awaited: role == Role::Responder,
             extension: None,
             rtr_read: false,
+            send_immediate,
             negotiated,
         }));
     }

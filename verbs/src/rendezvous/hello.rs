@@ -16,6 +16,10 @@ const MAGIC: [u8; 4] = *b"uwQP";
 const VERSION: u8 = 1;
 /// Flag of a Request: the side that is to be called calls itself, because nobody has called it.
 const REVERSE: u8 = 1;
+/// Flag of a Request and of a Reply: the sender takes Immediate Data that belongs to a Send.
+const SEND_IMMEDIATE: u8 = 2;
+/// Place of the flags in both.
+const FLAGS_AT: usize = 5;
 const REQUEST_LEN: usize = 32;
 const REPLY_LEN: usize = 8;
 
@@ -49,7 +53,7 @@ impl Hello {
     /// Returns the private data of the Request.
     pub(crate) fn to_bytes(self) -> [u8; REQUEST_LEN] {
         let mut bytes = [0; REQUEST_LEN];
-        let flags = if self.reverse { REVERSE } else { 0 };
+        let flags = SEND_IMMEDIATE | if self.reverse { REVERSE } else { 0 };
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&[VERSION, flags]);
         bytes[8..12].copy_from_slice(&self.own.to_be_bytes());
@@ -87,7 +91,7 @@ impl Answer {
     /// Returns the private data of the Reply.
     pub(crate) fn to_bytes(self) -> [u8; REPLY_LEN] {
         let [a, b, c, d] = MAGIC;
-        [a, b, c, d, VERSION, 0, self as u8, 0]
+        [a, b, c, d, VERSION, SEND_IMMEDIATE, self as u8, 0]
     }
 }
 
@@ -95,6 +99,13 @@ impl Answer {
 pub(crate) fn is_acceptance(reply: &[u8]) -> bool {
     reply.starts_with(&Answer::Accepted.to_bytes()[..5])
         && reply.get(6) == Some(&(Answer::Accepted as u8))
+}
+
+/// Returns true if the sender of a Request or Reply with this private data takes Immediate Data
+/// that belongs to a Send.
+pub(crate) fn takes_send_immediate(private_data: &[u8]) -> bool {
+    private_data.starts_with(&MAGIC)
+        && (private_data.get(FLAGS_AT)).is_some_and(|flags| flags & SEND_IMMEDIATE != 0)
 }
 
 /// Returns an address as IPv6 address, as a GID holds it.
@@ -132,7 +143,7 @@ mod tests {
     #[test]
     fn the_bytes_of_a_hello_are_those_of_the_documentation() {
         let bytes = HELLO.to_bytes();
-        assert_eq!(bytes[..8], *b"uwQP\x01\0\0\0");
+        assert_eq!(bytes[..8], *b"uwQP\x01\x02\0\0");
         assert_eq!(bytes[8..16], [4, 0, 0, 5, 0, 0xFF, 0xFF, 1]);
         assert_eq!(bytes[16..26], [0; 10]);
         assert_eq!(bytes[26..], [0xFF, 0xFF, 192, 0, 2, 7]);
@@ -156,6 +167,20 @@ mod tests {
         assert_eq!(Hello::from_bytes(&other), Err(Answer::OtherVersion));
         let longer = [&bytes[..], &[1, 2, 3]].concat();
         assert_eq!(Hello::from_bytes(&longer), Ok(HELLO));
+    }
+
+    #[test]
+    fn only_private_data_of_a_rendezvous_with_the_flag_offers_immediate_data_for_sends() {
+        assert!(takes_send_immediate(&HELLO.to_bytes()));
+        assert!(takes_send_immediate(&Answer::Accepted.to_bytes()));
+        for other in [
+            &b""[..],
+            b"uwQP\x01",
+            b"uwQP\x01\x01\0\0",
+            b"xxQP\x01\x02\0\0",
+        ] {
+            assert!(!takes_send_immediate(other));
+        }
     }
 
     #[test]

@@ -271,6 +271,7 @@ impl QpInner {
             private_data: Vec::new(),
         };
         locked.driven.conn.start_open(negotiated, llp.emss());
+        locked.driven.conn.take_send_immediate();
         let held = PeerCharges {
             peer: account,
             place: None,

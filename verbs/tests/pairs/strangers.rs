@@ -55,7 +55,7 @@ fn port(qp: &Qp) -> SocketAddr {
 fn a_stranger_that_names_no_pair_is_rejected_and_nobody_notices() {
     let ([a, b], [x, y], at) = called();
     x.pair(b.peer(&y), &PairOptions::default()).unwrap();
-    let rejected = |status: u8| Err([&b"uwQP\x01\0"[..], &[status, 0]].concat());
+    let rejected = |status: u8| Err([&b"uwQP\x01\x02"[..], &[status, 0]].concat());
     let local = Ipv4Addr::LOCALHOST;
     assert_eq!(call(at, local, b""), rejected(1));
     assert_eq!(call(at, local, b"rping says hello"), rejected(1));

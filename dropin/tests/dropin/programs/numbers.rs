@@ -199,6 +199,14 @@ a Write and a Read
   3: success
   4: success
   by number
+a Send and a Write with immediate data
+  30: success, opcode 128, 64 bytes, immediate data 0x1020304
+  31: success, opcode 129, 64 bytes, immediate data 0x1020304
+  32: success
+  33: success
+the same by calls
+  40: success, opcode 128, 24 bytes, immediate data 0x5060708
+  41: success
 both are reset, and meet again
   5: success
   6: success

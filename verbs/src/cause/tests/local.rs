@@ -95,6 +95,7 @@ fn work_requests_of_this_side_in_words() {
             LocalProblem::Unmapped { stag: 0, by: Unmapped::Payload },
         ],
         LocalProblem::NoReads => [LocalProblem::NoReads],
+        LocalProblem::NoSendImmediate => [LocalProblem::NoSendImmediate],
         LocalProblem::RtrRead => [LocalProblem::RtrRead],
         LocalProblem::MovedToTerminate => [LocalProblem::MovedToTerminate],
         LocalProblem::QpReset => [LocalProblem::QpReset],

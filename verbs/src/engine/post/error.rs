@@ -97,6 +97,21 @@ pub enum PostErrorKind {
         /// The operation that was posted.
         operation: &'static str,
     },
+    /// A Send with Immediate Data, to a peer that does not take one.
+    #[error(
+        "the peer takes no Send with Immediate Data: iWARP has no such message, and only two uwarps whose queue pairs are connected by their numbers (Qp::pair) exchange it as two; post SendWr::immediate after the Send, or use write_with_immediate"
+    )]
+    NoSendWithImmediate,
+    /// A Send with more than 4 bytes of Immediate Data.
+    #[error(
+        "a Send carries 4 bytes of Immediate Data, followed by 4 zeros in the array; use an RDMA Write or SendWr::immediate for 8"
+    )]
+    LongImmediate,
+    /// Immediate Data whose last bytes are reserved on a QP that is connected by its number.
+    #[error(
+        "the last 4 bytes of the Immediate Data are \"SImm\", which is how queue pairs that are connected by their numbers mark the Immediate Data of a Send; choose other bytes"
+    )]
+    ReservedImmediate,
     /// Invalidation of the sink was requested for a request that does not have exactly one.
     #[error(
         "{operation} has no sink to invalidate: only an RDMA Read of at least one byte has one, if all its elements have the same lkey"

@@ -1,7 +1,7 @@
 //! Messages of RFC 7306 between two sides: the sent bytes, the completions, and an Atomic Operation
 //! whose memory is deregistered before its turn.
 
-use super::wire::{ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, Segment, WRITE, segments};
+use super::wire::{ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, SEND_SE, Segment, WRITE, segments};
 use super::*;
 use crate::RemoteBuffer;
 use uwarp_ddp::TaggedFault;
@@ -86,6 +86,49 @@ fn immediate_data_follows_its_write_before_anything_else() {
     let done = server.completions();
     let immediate: Vec<_> = done.iter().filter_map(|done| done.immediate).collect();
     assert_eq!(immediate, [*b"imm data"]);
+}
+
+#[test]
+fn immediate_data_of_a_send_precedes_it_before_anything_else() {
+    let memory = Memory::new();
+    let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
+    client.conn.take_send_immediate();
+    server.conn.take_send_immediate();
+    server.post_receives(2);
+    // The client has to answer a Read of the server, and takes turns between the two.
+    let first = SendWr::send_inline(9, b"first FPDU");
+    client.conn.post_send(&first).unwrap();
+    server.deliver(&client.bytes(), &pool);
+    let from = RemoteBuffer::at(client.memory.open.to_base(), client.memory.open.stag().0);
+    let into = [Sge {
+        lkey: memory.open.stag().0,
+        addr: memory.open.to_base(),
+        len: 8,
+    }];
+    server
+        .conn
+        .post_send(&SendWr::read(5, &into, from))
+        .unwrap();
+    let read = server.bytes();
+    let payload = [Sge {
+        len: 4096,
+        ..sink(&client, 0)[0]
+    }];
+    let wr = SendWr::send_with_immediate(1, &payload, *b"4321").solicited();
+    client.conn.post_send(&wr).unwrap();
+    client.deliver(&read, &pool);
+    let sent = client.bytes();
+    let order = opcodes(&sent);
+    let at = order
+        .iter()
+        .position(|opcode| *opcode == IMMEDIATE)
+        .unwrap();
+    assert_eq!(order[at + 1..at + 4], [SEND_SE; 3], "{order:?}");
+    assert_eq!(order.len(), 5);
+    // The receive is too short, and the connection ends as it would without Immediate Data.
+    server.deliver(&sent, &pool);
+    let done = server.completions();
+    assert_eq!(done.last().unwrap().status, Status::LocalLength, "{done:?}");
 }
 
 #[test]

@@ -56,6 +56,7 @@ pub(super) const WRITE: u8 = 0;
 pub(super) const READ_REQUEST: u8 = 1;
 pub(super) const READ_RESPONSE: u8 = 2;
 pub(super) const SEND: u8 = 3;
+pub(super) const SEND_SE: u8 = 5;
 pub(super) const TERMINATE: u8 = 7;
 pub(super) const IMMEDIATE: u8 = 8;
 pub(super) const IMMEDIATE_SE: u8 = 9;

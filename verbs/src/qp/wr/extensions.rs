@@ -157,21 +157,46 @@ impl<'a> SendWr<'a> {
 
     /// Creates a request that sends only Immediate Data. Its completion has the opcode of a Send.
     ///
-    /// libibverbs has no such request: its `IBV_WR_SEND_WITH_IMM`, a Send and the data in one
-    /// message, does not exist on iWARP.
+    /// libibverbs has no such request. Its `IBV_WR_SEND_WITH_IMM` is a
+    /// [`send_with_immediate`](Self::send_with_immediate).
     #[must_use]
     pub fn immediate(wr_id: u64, immediate: [u8; 8]) -> Self {
         Self::new(wr_id, SendOp::Immediate, Source::Inline(&[])).with_immediate(immediate)
     }
 
-    /// Adds Immediate Data to an RDMA Write (RFC 7306 section 6).
+    /// Creates a Send with 4 bytes of Immediate Data (`IBV_WR_SEND_WITH_IMM`): one request with one
+    /// completion. At the peer it takes one receive, whose completion has the opcode of a receive
+    /// and the data, followed by 4 zeros.
+    ///
+    /// iWARP has no such message, so only QPs that are connected by their numbers
+    /// ([`Qp::pair`](crate::Qp::pair)) exchange it, as Immediate Data and a Send. Posting it on
+    /// another QP fails with
+    /// [`PostErrorKind::NoSendWithImmediate`](crate::PostErrorKind::NoSendWithImmediate).
+    #[must_use]
+    pub fn send_with_immediate(wr_id: u64, sges: &'a [Sge], immediate: [u8; 4]) -> Self {
+        Self::send(wr_id, sges).with_immediate(send_immediate(immediate))
+    }
+
+    /// Creates a [`send_with_immediate`](Self::send_with_immediate) of `data`, which is copied when
+    /// the request is posted (`IBV_WR_SEND_WITH_IMM` with `IBV_SEND_INLINE`).
+    #[must_use]
+    pub fn send_with_immediate_inline(wr_id: u64, data: &'a [u8], immediate: [u8; 4]) -> Self {
+        Self::send_inline(wr_id, data).with_immediate(send_immediate(immediate))
+    }
+
+    /// Adds Immediate Data to an RDMA Write (RFC 7306 section 6), or 4 bytes and 4 zeros to a
+    /// [Send](Self::send_with_immediate).
     ///
     /// Posting any other request with Immediate Data fails with
-    /// [`PostErrorKind::ImmediateUnfit`](crate::PostErrorKind::ImmediateUnfit): on iWARP a message
-    /// is either a Send or Immediate Data.
+    /// [`PostErrorKind::ImmediateUnfit`](crate::PostErrorKind::ImmediateUnfit).
     #[must_use]
     pub fn with_immediate(mut self, immediate: [u8; 8]) -> Self {
         self.imm = Some(immediate);
         self
     }
+}
+
+/// Returns the Immediate Data of a Send as requests and completions show it.
+fn send_immediate([a, b, c, d]: [u8; 4]) -> [u8; 8] {
+    [a, b, c, d, 0, 0, 0, 0]
 }
