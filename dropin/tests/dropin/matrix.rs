@@ -177,7 +177,7 @@ fn render() -> Result<String, String> {
     let rows = programs::rows();
     let mut out = "# Programs that run, and functions that exist\n\nDo not edit: `UWARP_DROPIN_MATRIX=write cargo test -p uwarp-dropin --test dropin matrix` writes this page, and the tests compare it.\n\n".to_owned();
     let _ = writeln!(out, "{VERSIONS}{}\n", versions());
-    out += "## Programs\n\nEach row is a test. It runs programs of Debian, not recompiled, with CRC, as an ordinary user, over 127.0.0.1 (the rows of `ibv_rc_pingpong`, `ibv_srq_pingpong` and `numbers` with `--persona roce`), over ::1 (`rping-ipv6`), or over 192.0.2.0/24 in network namespaces (`openmpi-4-ranks`, `bound-addresses`, `numbers-two-hosts`, `pyverbs-suite`). `openmpi-4-ranks`, `bound-addresses`, `textbook`, `numbers`, `memory-changes-*` and `storage-target` run C programs from `tests/c`.\n\n| test | version | result |\n|---|---|---|\n";
+    out += "## Programs\n\nEach row is a test. It runs programs of Debian, not recompiled, with CRC, as an ordinary user, over 127.0.0.1 (the rows of `ibv_rc_pingpong`, `ibv_srq_pingpong`, `numbers`, `collective` and `file-service` with `--persona roce`), over ::1 (`rping-ipv6`), or over 192.0.2.0/24 in network namespaces (`openmpi-4-ranks`, `bound-addresses`, `numbers-two-hosts`, `pyverbs-suite`). `openmpi-4-ranks`, `bound-addresses`, `textbook`, `numbers`, `collective` (the verbs of NCCL), `file-service` (those of 3FS), `memory-changes-*` and `storage-target` run C programs from `tests/c`.\n\n| test | version | result |\n|---|---|---|\n";
     for row in &rows {
         let version = packages::version(row.packages[0]).unwrap_or_default();
         let _ = writeln!(

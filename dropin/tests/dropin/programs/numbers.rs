@@ -52,6 +52,20 @@ pub(super) const ROWS: &[Row] = &[
         flags: ROCE,
         way: Way::Apart(two_hosts),
     },
+    Row {
+        name: "collective",
+        packages: &["libibverbs-dev", "gcc"],
+        files: &[],
+        flags: ROCE,
+        way: Way::Own(collective),
+    },
+    Row {
+        name: "file-service",
+        packages: &["libibverbs-dev", "gcc"],
+        files: &[],
+        flags: ROCE,
+        way: Way::Own(file_service),
+    },
     // Without `-g` there is no GRH: the peer is on this host.
     pingpong!("ibv_rc_pingpong", "ibv_rc_pingpong", ""),
     pingpong!("ibv_rc_pingpong", "ibv_rc_pingpong-g", "-g 0 -c"),
@@ -237,6 +251,31 @@ fn numbers(place: Place<'_>) -> Result<String, String> {
         .start(&["env", "UWARP_OOB_TIMEOUT=300", quiet, program])?
         .end()?;
     match said == NUMBERS {
+        true => Ok(said),
+        false => Err(said),
+    }
+}
+
+/// The verbs of NCCL, by a program of our own.
+fn collective(place: Place<'_>) -> Result<String, String> {
+    own(
+        place,
+        "collective.c",
+        "500 messages of 65536 bytes over 2 queue pairs\n",
+    )
+}
+
+/// The verbs of 3FS, by a program of our own.
+fn file_service(place: Place<'_>) -> Result<String, String> {
+    own(place, "file_service.c", "400 requests of 8 blocks\n")
+}
+
+/// Runs a C program, which must print this.
+fn own(place: Place<'_>, source: &str, says: &str) -> Result<String, String> {
+    let program = c::compile(place.prefix, "cc", source, &["-libverbs", "-pthread"])?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
+    let said = place.start(&[program])?.end()?;
+    match said == says {
         true => Ok(said),
         false => Err(said),
     }
