@@ -66,6 +66,20 @@ pub(super) const ROWS: &[Row] = &[
         flags: ROCE,
         way: Way::Own(file_service),
     },
+    Row {
+        name: "crowd",
+        packages: &["libibverbs-dev", "gcc"],
+        files: &[],
+        flags: ROCE,
+        way: Way::Own(crowd),
+    },
+    Row {
+        name: "killed",
+        packages: &["libibverbs-dev", "gcc"],
+        files: &[],
+        flags: ROCE,
+        way: Way::Own(killed),
+    },
     // Without `-g` there is no GRH: the peer is on this host.
     pingpong!("ibv_rc_pingpong", "ibv_rc_pingpong", ""),
     pingpong!("ibv_rc_pingpong", "ibv_rc_pingpong-g", "-g 0 -c"),
@@ -244,16 +258,7 @@ a queue pair of the parent and one of the child
 ";
 
 fn numbers(place: Place<'_>) -> Result<String, String> {
-    let program = c::compile(place.prefix, "cc", "numbers.c", &["-libverbs"])?;
-    let program = program.to_str().ok_or("the path is not UTF-8")?;
-    let quiet = "UWARP_QUIET=1";
-    let said = place
-        .start(&["env", "UWARP_OOB_TIMEOUT=300", quiet, program])?
-        .end()?;
-    match said == NUMBERS {
-        true => Ok(said),
-        false => Err(said),
-    }
+    own(place, "numbers.c", SHORT, NUMBERS)
 }
 
 /// The verbs of NCCL, by a program of our own.
@@ -261,20 +266,49 @@ fn collective(place: Place<'_>) -> Result<String, String> {
     own(
         place,
         "collective.c",
+        LONG,
         "500 messages of 65536 bytes over 2 queue pairs\n",
     )
 }
 
 /// The verbs of 3FS, by a program of our own.
 fn file_service(place: Place<'_>) -> Result<String, String> {
-    own(place, "file_service.c", "400 requests of 8 blocks\n")
+    own(place, "file_service.c", LONG, "400 requests of 8 blocks\n")
 }
 
-/// Runs a C program, which must print this.
-fn own(place: Place<'_>, source: &str, says: &str) -> Result<String, String> {
+fn crowd(place: Place<'_>) -> Result<String, String> {
+    let says = "1000 pairs of two processes\n3000 queue pairs of one process\n";
+    own(place, "crowd.c", LONG, says)
+}
+
+/// ERR is state 6.
+fn killed(place: Place<'_>) -> Result<String, String> {
+    let states = [
+        "RESET",
+        "INIT",
+        "RTR",
+        "RTS",
+        "connected",
+        "while it receives",
+        "while it writes",
+    ];
+    let says = states.map(|state| format!("{state}: retry exceeded 1, state 6\n"));
+    own(place, "killed.c", SHORT, &says.concat())
+}
+
+/// Setting of a program whose sends fail because the peer is not there.
+const SHORT: &str = "UWARP_OOB_TIMEOUT=300";
+/// Setting of a program whose peer is there, on a busy machine too.
+const LONG: &str = "UWARP_OOB_TIMEOUT=60000";
+
+/// Runs a C program with this setting, which must print this.
+fn own(place: Place<'_>, source: &str, timeout: &str, says: &str) -> Result<String, String> {
     let program = c::compile(place.prefix, "cc", source, &["-libverbs", "-pthread"])?;
     let program = program.to_str().ok_or("the path is not UTF-8")?;
-    let said = place.start(&[program])?.end()?;
+    let environment = ["env", timeout, "UWARP_QUIET=1"];
+    let said = place
+        .start(&[&environment[..], &[program]].concat())?
+        .end()?;
     match said == says {
         true => Ok(said),
         false => Err(said),
