@@ -1,7 +1,7 @@
 //! Figures of unmodified programs, and their targets.
 
 use super::mpi::{Fabric, Work};
-use super::perftest::Tool;
+use super::perftest::{Tool, Way};
 use crate::ours::Metric;
 use crate::raw::{self, Kind};
 use crate::targets::Bound;
@@ -42,6 +42,7 @@ pub(super) enum Of {
     /// seconds as perftest defines it.
     Pair {
         tool: Tool,
+        way: Way,
         size: usize,
         pinned: bool,
     },
@@ -93,8 +94,22 @@ impl Figure {
                 format!("writes of {size} B, {crc}a copy into place at the receiver, both spin")
             }
             Of::Perf(args, _) => format!("`uwarp perf {}`", args.join(" ")),
-            Of::Pair { tool, size, pinned } => {
-                format!("`{} -R -F -s {size}`{}", tool.name(), free(pinned))
+            Of::Pair {
+                tool,
+                way,
+                size,
+                pinned,
+            } => {
+                let run = match way.persona() {
+                    [] => String::new(),
+                    options => format!("`uwarp run {}`, ", options.join(" ")),
+                };
+                let setting = match way.setting() {
+                    None => String::new(),
+                    Some((name, value)) => format!("`{name}={value}`, "),
+                };
+                let (name, options) = (tool.name(), way.options().join(" "));
+                format!("{run}{setting}`{name} {options} -s {size}`{}", free(pinned))
             }
             Of::Crowd(tool) => format!("`{} -R -F -s 8`, twice at once, not pinned", tool.name()),
             Of::Mpi { fabric, work, size } => {
@@ -196,6 +211,44 @@ const LATENCIES: [(&str, Of, &str, Of); 2] = [
 
 const WRITE_LAT: &str = "`ib_write_lat`, not pinned";
 const WRITE_LAT_PINNED: &str = "`ib_write_lat`, all threads of a side on one processor";
+/// Name of a figure, its way, the same program with librdmacm, and the bound of the ratio.
+type ByNumber = (&'static str, Way, &'static str, Tool, usize, Bound);
+/// Bandwidths of programs that connect by the numbers of their queue pairs.
+const BY_NUMBER: [ByNumber; 4] = [
+    (
+        "`ib_write_bw` by numbers, 64 KiB",
+        Way::Numbers,
+        BANDWIDTHS[0].2,
+        Tool::WriteBw,
+        64 << 10,
+        Bound::AtLeast(0.95),
+    ),
+    (
+        "`ib_write_bw` by numbers, complete when placed, 64 KiB",
+        Way::NumbersPlaced,
+        BANDWIDTHS[0].2,
+        Tool::WriteBw,
+        64 << 10,
+        Bound::AtLeast(0.9),
+    ),
+    (
+        "`ib_read_bw` by numbers, 64 KiB",
+        Way::NumbersPlaced,
+        BANDWIDTHS[1].2,
+        Tool::ReadBw,
+        64 << 10,
+        Bound::AtLeast(0.95),
+    ),
+    (
+        "`ib_send_bw` by numbers, 64 KiB",
+        Way::NumbersPlaced,
+        BANDWIDTHS[2].2,
+        Tool::SendBw,
+        64 << 10,
+        Bound::AtLeast(0.95),
+    ),
+];
+const WRITE_LAT_BY_NUMBER: &str = "`ib_write_lat` by numbers, complete when placed, not pinned";
 const CROWDS: [(&str, Tool); 2] = [
     (
         "`ib_write_lat`, two pairs, four spinning threads",
@@ -279,6 +332,7 @@ const BY_WRITES: (Work, usize, &str, &str) = (
 const fn pair(tool: Tool, size: usize) -> Of {
     Of::Pair {
         tool,
+        way: Way::Cm,
         size,
         pinned: true,
     }
@@ -292,6 +346,16 @@ pub(super) fn all() -> Vec<Figure> {
     for (name, of, program, by) in BANDWIDTHS {
         add(Section::Bandwidth, name, of);
         add(Section::Bandwidth, program, by);
+        for (name, way, _, tool, size, _) in BY_NUMBER.iter().filter(|row| row.2 == program) {
+            let (tool, way, size, pinned) = (*tool, *way, *size, true);
+            let of = Of::Pair {
+                tool,
+                way,
+                size,
+                pinned,
+            };
+            add(Section::Bandwidth, name, of);
+        }
     }
     for (name, of, program, by) in LATENCIES {
         add(Section::Latency, name, of);
@@ -300,8 +364,17 @@ pub(super) fn all() -> Vec<Figure> {
     for (raw, name, pinned) in [(RAW_FREE, WRITE_LAT, false), (RAW, WRITE_LAT_PINNED, true)] {
         let kind = Kind::Spin;
         add(Section::Latency, raw, Of::Raw { kind, pinned });
-        let (tool, size) = (Tool::WriteLat, 8);
-        add(Section::Latency, name, Of::Pair { tool, size, pinned });
+        let of = |way| Of::Pair {
+            tool: Tool::WriteLat,
+            way,
+            size: 8,
+            pinned,
+        };
+        add(Section::Latency, name, of(Way::Cm));
+        if !pinned {
+            let way = Way::NumbersPlaced;
+            add(Section::Latency, WRITE_LAT_BY_NUMBER, of(way));
+        }
     }
     for (name, tool) in CROWDS {
         add(Section::Latency, name, Of::Crowd(tool));
@@ -331,10 +404,14 @@ pub(super) fn goals() -> Vec<Goal> {
     for (ours, _, program, _) in BANDWIDTHS {
         add(program, Some(ours), Bound::AtLeast(0.9));
     }
+    for (name, _, program, _, _, bound) in BY_NUMBER {
+        add(name, Some(program), bound);
+    }
     for (ours, _, program, _) in LATENCIES {
         add(program, Some(ours), Bound::AtMost(1.2));
     }
     add(WRITE_LAT, Some(RAW_FREE), Bound::AtMost(2.3));
+    add(WRITE_LAT_BY_NUMBER, Some(WRITE_LAT), Bound::AtMost(1.3));
     add(WRITE_LAT_PINNED, Some(RAW), Bound::Reported);
     for (name, _) in CROWDS {
         add(name, None, Bound::AtMost(60.0));
@@ -367,9 +444,12 @@ mod tests {
         for goal in goals() {
             let place = at(goal.name);
             if let Some(with) = goal.with {
-                // Four figures are compared with this `MPI_Put` over TCP, and follow it in the
-                // list.
-                let most = if with == WITHOUT_CRC.2 { 4 } else { 1 };
+                // Several figures are compared with some, and follow them in the list.
+                let most = match with {
+                    name if name == WITHOUT_CRC.2 => 4,
+                    name if name == BANDWIDTHS[0].2 => 2,
+                    _ => 1,
+                };
                 assert!((1..=most).contains(&(place - at(with))), "{}", goal.name);
                 assert_eq!(all[place].unit().0, all[at(with)].unit().0);
             } else {

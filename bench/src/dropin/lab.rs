@@ -54,9 +54,14 @@ impl Lab {
                 return self.perf.measure(args, Metric::Latency, short);
             }
             Of::Perf(args, metric) => return self.perf.measure(args, *metric, time),
-            Of::Pair { tool, size, pinned } => {
+            Of::Pair {
+                tool,
+                way,
+                size,
+                pinned,
+            } => {
                 let time = if tool.is_bandwidth() { time } else { short };
-                self.perftest.measure(*tool, *size, *pinned, time)?
+                self.perftest.measure((*tool, *way), *size, *pinned, time)?
             }
             Of::Crowd(tool) => self.perftest.crowd(*tool, short)?,
             Of::Mpi { fabric, work, size } => self.mpi.measure(*fabric, *work, *size, short)?,

@@ -29,6 +29,40 @@ pub(super) enum Tool {
     SendLat,
 }
 
+/// How the programs connect.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Way {
+    /// With librdmacm (`-R`).
+    Cm,
+    /// By the numbers of their queue pairs, in the persona `roce`. Writes complete as with `Cm`.
+    Numbers,
+    /// The same, and Writes complete when the peer has placed them, as the persona has it.
+    NumbersPlaced,
+}
+
+impl Way {
+    /// Options of `uwarp run`.
+    pub(super) fn persona(self) -> &'static [&'static str] {
+        match self {
+            Way::Cm => &[],
+            Way::Numbers | Way::NumbersPlaced => &["--persona", "roce"],
+        }
+    }
+
+    /// Setting of the library.
+    pub(super) fn setting(self) -> Option<(&'static str, &'static str)> {
+        (self == Way::Numbers).then_some(("UWARP_PLACED_WRITES", "0"))
+    }
+
+    /// Options of the programs.
+    pub(super) fn options(self) -> &'static [&'static str] {
+        match self {
+            Way::Cm => &["-R", "-F"],
+            Way::Numbers | Way::NumbersPlaced => &["-F"],
+        }
+    }
+}
+
 impl Tool {
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -59,6 +93,7 @@ impl Tool {
 /// Parameters of a server and its client.
 struct Pair<'a> {
     tool: Tool,
+    way: Way,
     size: usize,
     count: u64,
     pinning: &'a Pinning,
@@ -67,8 +102,8 @@ struct Pair<'a> {
 /// Runs the programs, and keeps the duration of their messages.
 pub(super) struct Perftest {
     uwarp: Uwarp,
-    /// Duration of a message in seconds, by program and size.
-    durations: HashMap<(Tool, usize), f64>,
+    /// Duration of a message in seconds, by program, way and size.
+    durations: HashMap<(Tool, Way, usize), f64>,
 }
 
 impl Perftest {
@@ -83,16 +118,17 @@ impl Perftest {
     /// determines how many messages this takes.
     pub(super) fn measure(
         &mut self,
-        tool: Tool,
+        (tool, way): (Tool, Way),
         size: usize,
         pinned: bool,
         time: Duration,
     ) -> io::Result<f64> {
-        let count = self.count(tool, size, time)?;
+        let count = self.count((tool, way), size, time)?;
         let free = Pinning { processors: None };
         let pinning = if pinned { &self.uwarp.pinning } else { &free };
         self.run(&Pair {
             tool,
+            way,
             size,
             count,
             pinning,
@@ -102,9 +138,10 @@ impl Perftest {
     /// Runs two unpinned pairs with 8-byte messages at the same time. Returns the worse value.
     pub(super) fn crowd(&mut self, tool: Tool, time: Duration) -> io::Result<f64> {
         // Uses a quarter of the messages, because the pairs may take four times as long.
-        let count = (self.count(tool, 8, time)? / 4).max(200);
+        let count = (self.count((tool, Way::Cm), 8, time)? / 4).max(200);
         let pair = Pair {
             tool,
+            way: Way::Cm,
             size: 8,
             count,
             pinning: &Pinning { processors: None },
@@ -123,19 +160,20 @@ impl Perftest {
         Ok(one?.max(other?))
     }
 
-    fn count(&mut self, tool: Tool, size: usize, time: Duration) -> io::Result<u64> {
-        let duration = match self.durations.get(&(tool, size)) {
+    fn count(&mut self, (tool, way): (Tool, Way), size: usize, time: Duration) -> io::Result<u64> {
+        let duration = match self.durations.get(&(tool, way, size)) {
             Some(duration) => *duration,
             None => {
                 let pair = Pair {
                     tool,
+                    way,
                     size,
                     count: if tool.is_bandwidth() { 200 } else { 2000 },
                     pinning: &self.uwarp.pinning,
                 };
                 let value = self.run(&pair)?;
                 let duration = tool.duration(size, value);
-                self.durations.insert((tool, size), duration);
+                self.durations.insert((tool, way, size), duration);
                 duration
             }
         };
@@ -170,7 +208,11 @@ impl Perftest {
         let mut command = pair.pinning.command(side, &self.uwarp.path);
         command
             .env("UWARP_DEVICE", self.uwarp.kernel("127.0.0.1"))
-            .args(["run", "--", pair.tool.name(), "-R", "-F"])
+            .envs(pair.way.setting())
+            .arg("run")
+            .args(pair.way.persona())
+            .args(["--", pair.tool.name()])
+            .args(pair.way.options())
             .args(["-p", &port.to_string()])
             .args(["-s", &pair.size.to_string()])
             .args(["-n", &pair.count.to_string()]);
