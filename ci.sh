@@ -509,7 +509,8 @@ part_all() {
     # `test` uses the command and the library that `interop` has built as users get them.
     local built
     built=$(realpath "${CARGO_TARGET_DIR:-target}")/release
-    if [ -x "$built/uwarp" ] && [ -e "$built/libuwarp_dropin.so" ]; then
+    if [ -x "$built/uwarp" ] && [ -e "$built/libuwarp_dropin.so" ] &&
+        [ -e "$built/libuwarp_redirect.so" ]; then
         export UWARP_BIN=$built/uwarp
     fi
     say test

@@ -42,12 +42,12 @@ portable_paths() {
     export CARGO_ENCODED_RUSTFLAGS=$encoded
 }
 
-# Builds the command and the drop-in library as users get them.
+# Builds the command and the libraries of `uwarp run` as users get them.
 release_build() (
     # The directories of the dependencies' sources must exist before they are replaced.
     cargo fetch --locked
     portable_paths
-    cargo build --release --locked -p uwarp -p uwarp-dropin
+    cargo build --release --locked -p uwarp -p uwarp-dropin -p uwarp-redirect
 )
 
 # Fails if an executable of the release contains a directory of this machine.
@@ -55,7 +55,7 @@ part_paths() {
     release_build
     local built
     built=$(realpath "${CARGO_TARGET_DIR:-target}")/release
-    no_paths "$built/uwarp" "$built/libuwarp_dropin.so"
+    no_paths "$built/uwarp" "$built/libuwarp_dropin.so" "$built/libuwarp_redirect.so"
 }
 
 no_paths() { # FILE...
@@ -92,7 +92,7 @@ sboms() { # FOLDER TARGET MEMBER_FOLDER...
                 >"$folder/$(name_of "$member").cdx.json"
         done
     fi
-    rm -f -- */uwarp-sbom.json
+    rm -f -- */uwarp-sbom.json dropin/redirect/uwarp-sbom.json
     return "$status"
 }
 
@@ -104,7 +104,7 @@ part_sbom() (
     folder=$(realpath -m "${CARGO_TARGET_DIR:-target}")/sbom
     rm -rf "$folder"
     # shellcheck disable=SC2046
-    sboms "$folder" all $(published_folders) dropin
+    sboms "$folder" all $(published_folders) dropin dropin/redirect
     for file in "$folder"/*.cdx.json; do
         name=$(basename "$file" .cdx.json)
         grep -q '"bomFormat": "CycloneDX"' "$file" || { echo "$file is no CycloneDX"; return 1; }
@@ -149,16 +149,17 @@ part_release() (
     mkdir -p "$dist"
 
     release_build
-    no_paths "$built/uwarp" "$built/libuwarp_dropin.so"
+    no_paths "$built/uwarp" "$built/libuwarp_dropin.so" "$built/libuwarp_redirect.so"
     name=uwarp-$version-$triple
     stage=$target/stage/$name
     rm -rf "$target/stage"
     mkdir -p "$stage/share/doc/uwarp" "$stage/share/man/man1"
     "$built/uwarp" run --install "$stage" >/dev/null
     release_pages "$built/uwarp" "$stage"
-    sboms "$stage/share/doc/uwarp" "$triple" cli dropin
+    sboms "$stage/share/doc/uwarp" "$triple" cli dropin dropin/redirect
     cp "$stage"/share/doc/uwarp/uwarp.cdx.json "$dist/$name.cdx.json"
     cp "$stage"/share/doc/uwarp/uwarp-dropin.cdx.json "$dist/$name.dropin.cdx.json"
+    cp "$stage"/share/doc/uwarp/uwarp-redirect.cdx.json "$dist/$name.redirect.cdx.json"
     # `run --install` copies the modes of the build, which depend on the umask.
     chmod -R u=rwX,go=rX "$stage"
     # Order, owners and times are fixed, and gzip stores no name and no time.

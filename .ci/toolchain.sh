@@ -80,5 +80,5 @@ part_msrv() {
     fi
     rustc "+$oldest" --version
     # shellcheck disable=SC2046
-    cargo "+$oldest" check --locked $(published_crates | sed 's/^/-p /') -p uwarp-dropin
+    cargo "+$oldest" check --locked $(published_crates | sed 's/^/-p /') -p uwarp-dropin -p uwarp-redirect
 }

@@ -26,6 +26,8 @@ const RDMACM: [&str; 4] = ["RDMACM_1.0", "RDMACM_1.1", "RDMACM_1.2", "RDMACM_1.3
 /// Version node of the private symbols that providers use, as the distribution's rdma-core names
 /// it.
 const PRIVATE: [&str; 1] = ["IBVERBS_PRIVATE_34"];
+/// Version node of the symbol that the library of `dropin/redirect` calls.
+const REDIRECT: [&str; 1] = ["UWARP_PRIVATE"];
 
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
@@ -34,7 +36,7 @@ fn main() -> std::io::Result<()> {
         return Ok(());
     }
     let mut map = String::new();
-    for chain in [&VERBS[..], &RDMACM, &PRIVATE] {
+    for chain in [&VERBS[..], &RDMACM, &PRIVATE, &REDIRECT] {
         let mut before = String::new();
         for node in chain {
             map += &format!("{node} {{ }}{before};\n");

@@ -28,10 +28,11 @@ impl Copied {
         copied
     }
 
-    /// Makes a copy with a library in the same directory, where cargo builds both.
+    /// Makes a copy with the libraries in the same directory, where cargo builds them.
     fn with_library(name: &str) -> Copied {
         let copied = Self::new(name);
         fs::write(copied.path("bin/libuwarp_dropin.so"), "a library").unwrap();
+        fs::write(copied.path("bin/libuwarp_redirect.so"), "a library").unwrap();
         copied
     }
 
@@ -91,7 +92,7 @@ fn without_the_library_it_says_where_it_looked_and_what_builds_it() {
     ended.says("the library that replaces libibverbs and librdmacm is missing");
     ended.says("bin/libuwarp_dropin.so or ");
     ended.says("lib/uwarp/libibverbs.so.1");
-    ended.says("cargo build --release -p uwarp -p uwarp-dropin");
+    ended.says("cargo build --release -p uwarp -p uwarp-dropin -p uwarp-redirect");
 }
 
 #[test]
@@ -268,7 +269,24 @@ fn the_library_is_found_by_both_of_its_names_before_all_others() {
     let ended = here.run(&["--preload", "sh", "-c", "echo $LD_LIBRARY_PATH $LD_PRELOAD"]);
     let links = links.display();
     let said = ended.expect(0).stdout;
-    assert_eq!(said, format!("{links} {links}/libibverbs.so.1\n"));
+    let preloaded = format!("{links}/libibverbs.so.1:{links}/libuwarp_redirect.so");
+    assert_eq!(said, format!("{links} {preloaded}\n"));
+}
+
+#[test]
+fn preload_and_install_need_the_library_that_shows_the_device() {
+    let here = Copied::with_library("redirect");
+    fs::remove_file(here.path("bin/libuwarp_redirect.so")).unwrap();
+    let prefix = here.path("prefix");
+    for args in [
+        &["--preload", "true"],
+        &["--install", prefix.to_str().unwrap()],
+    ] {
+        let ended = here.run(args).expect(1);
+        ended.says("the library that shows the device in /sys/class/infiniband is missing");
+        ended.says("cargo build --release -p uwarp -p uwarp-dropin -p uwarp-redirect");
+    }
+    here.run(&["true"]).expect(0);
 }
 
 #[test]
@@ -302,6 +320,7 @@ fn what_is_installed_runs_from_its_prefix_and_installs_itself_again() {
         "bin/uwarp",
         "lib/uwarp/libibverbs.so.1",
         "lib/uwarp/librdmacm.so.1",
+        "lib/uwarp/libuwarp_redirect.so",
     ];
     let said: Vec<_> = ended.stdout.lines().map(PathBuf::from).collect();
     assert_eq!(said, expected.map(|name| prefix.join(name)));
@@ -317,7 +336,7 @@ fn what_is_installed_runs_from_its_prefix_and_installs_itself_again() {
     let ended = installed(&["sh", "-c", "cat $LD_LIBRARY_PATH/libibverbs.so.1; echo"]);
     assert_eq!(ended.stdout, "a library\n");
     let left = fs::read_dir(prefix.join("lib/uwarp")).unwrap().count();
-    assert_eq!(left, 2, "something is left over");
+    assert_eq!(left, 3, "something is left over");
 }
 
 #[test]
@@ -337,7 +356,7 @@ fn devinfo_says_how_to_get_the_library_that_is_missing() {
     // The message spans several lines of the table, so only its words are compared.
     let words: Vec<_> = ended.stdout.split_whitespace().collect();
     let due = "run no the library that replaces libibverbs and librdmacm is missing; try: run \
-               cargo build --release -p uwarp -p uwarp-dropin;";
+               cargo build --release -p uwarp -p uwarp-dropin -p uwarp-redirect;";
     assert!(words.join(" ").contains(due), "{}", ended.stdout);
     let copied = Copied::with_library("healthy");
     let mut command = Command::new(copied.path("bin/uwarp"));

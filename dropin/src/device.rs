@@ -15,7 +15,7 @@ use crate::abi::{_ibv_device_ops, ibv_context, ibv_device};
 use crate::context::Context;
 use crate::panic_guard::entry;
 use crate::persona::Persona;
-use crate::{errno, list, rnic};
+use crate::{errno, list, rnic, sysfs};
 
 /// The devices that programs see. They have fixed addresses until the process ends, because
 /// programs use a device after they have freed the list.
@@ -50,6 +50,15 @@ impl Devices {
 
     pub(crate) fn persona(&self) -> Persona {
         self.persona
+    }
+
+    /// Names of the devices, in their order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|device| {
+            // SAFETY: the text ends with a NUL byte (`text`), and is never written.
+            let name = unsafe { CStr::from_ptr(device.name.as_ptr()) };
+            name.to_str().unwrap_or_default()
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -120,34 +129,44 @@ pub(crate) unsafe extern "C-unwind" fn get_device_index(_device: *mut ibv_device
     -1
 }
 
-/// `ibv_get_sysfs_path`: the directory where the kernel describes its devices. It has no entry for
-/// this device.
+/// `ibv_get_sysfs_path`: the directory where the kernel describes its devices. It has entries for
+/// this device only with `uwarp run --preload` (`sysfs`).
 pub(crate) unsafe extern "C-unwind" fn get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// `ibv_read_sysfs_file`: returns fixed contents for the files that programs are known to read.
+/// `ibv_read_sysfs_file`: returns the text of the file as a kernel would have it for this device.
+/// Files that programs are known to read have it in every directory.
 pub(crate) unsafe extern "C-unwind" fn read_sysfs_file(
-    _dir: *const c_char,
+    dir: *const c_char,
     file: *const c_char,
     out: *mut c_char,
     size: usize,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: the file name is a C string.
-        let file = unsafe { CStr::from_ptr(file) };
-        let words: &[u8] = match file.to_bytes() {
-            b"board_id" => b"uwarp",
-            b"fw_ver" | b"device/fw_ver" => env!("CARGO_PKG_VERSION").as_bytes(),
-            b"node_type" => {
-                let persona = rnic::get().map(|rnic| rnic.devices.persona());
-                persona.unwrap_or_default().node_type_file().as_bytes()
-            }
-            b"hca_type" => b"uwarp",
-            _ => {
-                errno::set(libc::ENOENT);
-                return -1;
-            }
+        // SAFETY: both are C strings.
+        let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
+        let path = [dir.to_bytes(), b"/", file.to_bytes()].concat();
+        let rnic = rnic::get();
+        let words = rnic
+            .as_ref()
+            .and_then(|rnic| sysfs::contents::text(rnic, &path));
+        let words = words.or_else(|| {
+            let words = match file.to_bytes() {
+                b"board_id" => "uwarp",
+                b"fw_ver" | b"device/fw_ver" => env!("CARGO_PKG_VERSION"),
+                b"node_type" => {
+                    let persona = rnic.map(|rnic| rnic.devices.persona());
+                    persona.unwrap_or_default().node_type_file()
+                }
+                b"hca_type" => "uwarp",
+                _ => return None,
+            };
+            Some(words.to_owned())
+        });
+        let Some(words) = words else {
+            errno::set(libc::ENOENT);
+            return -1;
         };
         let room = size.saturating_sub(1).min(words.len());
         if size > 0 {

@@ -39,6 +39,7 @@ mod rnic;
 mod signals;
 mod srq;
 mod strings;
+mod sysfs;
 #[cfg(test)]
 mod tests;
 #[cfg(not(test))]

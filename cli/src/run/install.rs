@@ -1,4 +1,4 @@
-//! `uwarp run --install`: copies the command and the library into a prefix. The copied command
+//! `uwarp run --install`: copies the command and the libraries into a prefix. The copied command
 //! finds the copied library by its relative path.
 
 use std::env;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Report};
 
-use super::library::{RDMACM, VERBS, symlink_atomically, temporary_name};
+use super::library::{RDMACM, REDIRECT, VERBS, redirect, symlink_atomically, temporary_name};
 
 /// Path of this command, with all links resolved.
 pub(super) fn this_executable() -> Result<PathBuf, Failure> {
@@ -17,13 +17,14 @@ pub(super) fn this_executable() -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::because(format!("this executable cannot be found: {error}")))
 }
 
-/// Copies the command and the library into `prefix`. Returns the paths of the new files, one per
+/// Copies the command and the libraries into `prefix`. Returns the paths of the new files, one per
 /// line.
 ///
 /// # Errors
-/// A file cannot be written. The report names its path.
+/// A library is missing, or a file cannot be written. The report names its path.
 pub(super) fn into(prefix: &Path, library: &Path) -> Result<String, Failure> {
     let exe = this_executable()?;
+    let from = redirect(library)?;
     let command = prefix.join("bin/uwarp");
     let libraries = prefix.join("lib/uwarp");
     let cannot = |at: &Path, error: &io::Error| -> Failure {
@@ -36,7 +37,9 @@ pub(super) fn into(prefix: &Path, library: &Path) -> Result<String, Failure> {
     copy(&library.join(VERBS), &file).map_err(|error| cannot(&file, &error))?;
     let other = libraries.join(RDMACM);
     symlink_atomically(Path::new(VERBS), &other).map_err(|error| cannot(&other, &error))?;
-    Ok([command, file, other]
+    let redirect = libraries.join(REDIRECT);
+    copy(&from, &redirect).map_err(|error| cannot(&redirect, &error))?;
+    Ok([command, file, other, redirect]
         .map(|path| path.display().to_string())
         .join("\n"))
 }

@@ -1,5 +1,5 @@
 //! Location of the drop-in library. It is in the directory of this executable, where cargo builds
-//! both, or in `../lib/uwarp`, where `uwarp run --install` puts it.
+//! them, or in `../lib/uwarp`, where `uwarp run --install` puts it.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,9 @@ pub(super) const VERBS: &str = "libibverbs.so.1";
 pub(super) const RDMACM: &str = "librdmacm.so.1";
 /// Name of the library as cargo builds it.
 const BUILT: &str = "libuwarp_dropin.so";
-/// Directory, beside the built library, with a link for each of the two names.
+/// Name of the library that shows the device in `/sys`, in all places.
+pub(super) const REDIRECT: &str = "libuwarp_redirect.so";
+/// Directory, beside the built libraries, with a link for each of the names.
 const LINKS: &str = "uwarp-run";
 
 /// Returns the directory that has the library under both names.
@@ -47,15 +49,35 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
             beside.join(BUILT).display(),
             installed.join(VERBS).display()
         ))
-        .advice("run cargo build --release -p uwarp -p uwarp-dropin; target/release/uwarp run --install PREFIX copies both elsewhere")
+        .advice("run cargo build --release -p uwarp -p uwarp-dropin -p uwarp-redirect; target/release/uwarp run --install PREFIX copies them elsewhere")
         .into())
+}
+
+/// Returns the path of the library that `--preload` loads besides the other. `library`: directory
+/// from [`find`].
+///
+/// # Errors
+/// The library is missing.
+pub(super) fn redirect(library: &Path) -> Result<PathBuf, Failure> {
+    let file = library.join(REDIRECT);
+    if file.exists() {
+        return Ok(file);
+    }
+    Err(
+        Report::new("the library that shows the device in /sys/class/infiniband is missing")
+            .expected(file.display().to_string())
+            .advice("run cargo build --release -p uwarp -p uwarp-dropin -p uwarp-redirect")
+            .into(),
+    )
 }
 
 fn link(links: &Path) -> io::Result<()> {
     let target = Path::new("..").join(BUILT);
     fs::create_dir_all(links)?;
     symlink_atomically(&target, &links.join(VERBS))?;
-    symlink_atomically(&target, &links.join(RDMACM))
+    symlink_atomically(&target, &links.join(RDMACM))?;
+    // A build of some packages may lack it. Then the link leads nowhere, and `redirect` fails.
+    symlink_atomically(&Path::new("..").join(REDIRECT), &links.join(REDIRECT))
 }
 
 /// Creates a symbolic link atomically, because other processes may look for it at the same time.

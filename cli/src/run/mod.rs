@@ -91,7 +91,9 @@ pub(crate) struct Options {
     /// Do not explain on stderr why a connection ended
     #[arg(long)]
     quiet: bool,
-    /// Also preload the library, for programs that load libibverbs by a path of their own
+    /// Also preload the library, for programs that load libibverbs by a path of their own, and show
+    /// the device in /sys/class/infiniband and /dev/infiniband, for programs that look there (UCX,
+    /// NCCL)
     #[arg(long)]
     preload: bool,
     /// Install the library and this command into PREFIX/lib/uwarp and PREFIX/bin, and run nothing
@@ -227,10 +229,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         // The flag overrides the environment.
         command.env_remove("UWARP_STRICT");
     }
-    command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", &library)?);
+    command.env(
+        "LD_LIBRARY_PATH",
+        prepended("LD_LIBRARY_PATH", std::slice::from_ref(&library))?,
+    );
     if options.preload {
-        let file = library.join(library::VERBS);
-        command.env("LD_PRELOAD", prepended("LD_PRELOAD", &file)?);
+        // The first of them is found first.
+        let files = [library.join(library::VERBS), library::redirect(&library)?];
+        command.env("LD_PRELOAD", prepended("LD_PRELOAD", &files)?);
     }
     let error = command.exec();
     // The failed `exec` has restored the default action of SIGPIPE. Printing to a closed pipe would
@@ -239,14 +245,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Err(not_run(program, &error))
 }
 
-/// Returns the value of a variable that is a list of paths, with `path` as the first element.
-fn prepended(name: &str, path: &Path) -> Result<OsString, Failure> {
+/// Returns the value of a variable that is a list of paths, with `paths` as the first elements.
+fn prepended(name: &str, paths: &[PathBuf]) -> Result<OsString, Failure> {
     let old = env::var_os(name).filter(|old| !old.is_empty());
     let old = old.iter().flat_map(env::split_paths);
-    env::join_paths([path.to_owned()].into_iter().chain(old)).map_err(|_| {
+    env::join_paths(paths.iter().cloned().chain(old)).map_err(|_| {
+        let paths: Vec<_> = paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         Report::new(format!(
             "{} cannot be a part of {name}, where a colon separates paths",
-            path.display()
+            paths.join(" and ")
         ))
         .advice("use uwarp run --install PREFIX, with a prefix without a colon")
         .into()

@@ -119,6 +119,7 @@ const BLOCKS: &[(&str, &str, How)] = &[
         ..RUN
     })),
     ("dropin/README.md", "target/release/uwarp run --pcap", How::Run(Run { dropin: true, servers: 1, programs: &["rping"], ..RUN })),
+    ("dropin/README.md", "target/release/uwarp run --preload", How::Run(Run { dropin: true, ..RUN })),
     ("dropin/README.md", "cargo test", How::Named),
     ("dropin/README.md", "UWARP_MIGRATIONS", How::Named),
     ("examples/README.md", "cargo example", How::Named),
@@ -309,7 +310,7 @@ impl Run {
             return Some(format!("no network namespace: {why}"));
         }
         if self.dropin && !has_library() {
-            return Some("libuwarp_dropin.so is not built: cargo build -p uwarp-dropin".to_owned());
+            return Some("a library is not built: cargo build".to_owned());
         }
         if let Some(program) = self.programs.iter().find(|program| !has_program(program)) {
             return Some(format!("{program} is not installed"));

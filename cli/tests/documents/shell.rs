@@ -96,14 +96,12 @@ fn command() -> PathBuf {
     }
 }
 
-/// Returns true if the library for unmodified programs is in the command's directory, where a build
-/// of the workspace puts it.
+/// Returns true if the libraries for unmodified programs are in the command's directory, where a
+/// build of the workspace puts them.
 pub(crate) fn has_library() -> bool {
-    command()
-        .canonicalize()
-        .ok()
-        .and_then(|path| Some(path.parent()?.join("libuwarp_dropin.so").exists()))
-        .unwrap_or(false)
+    let command = command().canonicalize().unwrap_or_default();
+    let mut libraries = ["libuwarp_dropin.so", "libuwarp_redirect.so"].into_iter();
+    libraries.all(|library| command.with_file_name(library).exists())
 }
 
 /// Returns true if a program is on the path.

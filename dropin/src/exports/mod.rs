@@ -15,6 +15,7 @@ mod absent;
 mod private;
 mod rdmacm;
 mod rsockets;
+mod sysfs;
 mod verbs;
 
 /// Defines symbols of one version: `"@@VERSION" name => path, ...`. `@@` marks the default version,

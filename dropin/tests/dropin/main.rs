@@ -15,6 +15,7 @@ mod prefix;
 mod process;
 mod programs;
 mod raw;
+mod sysfs;
 mod tables;
 mod vanished;
 mod variables;
@@ -219,6 +220,26 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         "ends::private_data_that_siw_cannot_take_is_refused_in_words",
         &["libibverbs-dev", "librdmacm-dev"],
         ends::private_data_that_siw_cannot_take_is_refused_in_words,
+    ),
+    (
+        "sysfs::every_function_finds_a_roce_device",
+        &["libibverbs-dev"],
+        sysfs::every_function_finds_a_roce_device,
+    ),
+    (
+        "sysfs::every_function_finds_an_iwarp_device",
+        &["libibverbs-dev"],
+        sysfs::every_function_finds_an_iwarp_device,
+    ),
+    (
+        "sysfs::without_preload_nothing_is_redirected",
+        &["libibverbs-dev"],
+        sysfs::without_preload_nothing_is_redirected,
+    ),
+    (
+        "sysfs::the_directory_of_a_killed_process_is_removed_by_the_next",
+        &[],
+        sysfs::the_directory_of_a_killed_process_is_removed_by_the_next,
     ),
     (
         "vanished::a_handler_that_is_older_sees_the_faults_of_the_program",

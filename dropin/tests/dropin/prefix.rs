@@ -1,4 +1,4 @@
-//! Builds the command and the library, and installs them (`uwarp run --install`) where every user
+//! Builds the command and the libraries, and installs them (`uwarp run --install`) where every user
 //! may read them.
 
 use std::fs::{self, Permissions};
@@ -16,8 +16,8 @@ pub(crate) struct Prefix {
 }
 
 impl Prefix {
-    /// Builds and installs the command and the library. If `UWARP_BIN` names a command with the
-    /// library in the same directory, installs these two files instead.
+    /// Builds and installs the command and the libraries. If `UWARP_BIN` names a command with the
+    /// libraries in the same directory, installs these files instead.
     ///
     /// # Errors
     /// Returns the output of a command that failed.
@@ -72,7 +72,7 @@ impl Drop for Prefix {
     }
 }
 
-/// Builds the command and the shared library, which cargo does not build for a test. Uses the
+/// Builds the command and the shared libraries, which cargo does not build for a test. Uses the
 /// profile and the target directory of this test.
 fn build() -> Result<PathBuf, String> {
     let test = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -88,7 +88,7 @@ fn build() -> Result<PathBuf, String> {
         Some(name) => name,
     };
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    // One command builds both packages, so that their dependencies are built with the same
+    // One command builds all packages, so that their dependencies are built with the same
     // features.
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     cargo.args([
@@ -99,6 +99,8 @@ fn build() -> Result<PathBuf, String> {
         "uwarp",
         "-p",
         "uwarp-dropin",
+        "-p",
+        "uwarp-redirect",
         "--profile",
         profile,
     ]);
