@@ -73,6 +73,7 @@ fn wrong_flags_exit_with_2() {
         &["run", "--peer", "roce", "true"],
         &["run", "--persona", "ib", "true"],
         &["run", "--name", "a/b", "true"],
+        &["run", "--sysfs", "redirect", "true"],
         &["run", "--name", "a", "--name", "", "true"],
         &["run", "--hold", "soon", "true"],
         &["run", "--hold", "5", "--strict", "true"],

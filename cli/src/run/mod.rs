@@ -5,6 +5,7 @@
 
 mod install;
 mod library;
+mod namespace;
 mod program;
 
 use std::env;
@@ -96,6 +97,11 @@ pub(crate) struct Options {
     /// NCCL)
     #[arg(long)]
     preload: bool,
+    /// Show the device in /sys/class/infiniband and /dev/infiniband by mounts that only the program
+    /// sees. For programs that find it neither without it nor with --preload; needs a user
+    /// namespace, except as root
+    #[arg(long, value_name = "HOW")]
+    sysfs: Option<Sysfs>,
     /// Install the library and this command into PREFIX/lib/uwarp and PREFIX/bin, and run nothing
     #[arg(long, value_name = "PREFIX", conflicts_with = "program")]
     install: Option<PathBuf>,
@@ -135,6 +141,12 @@ enum Persona {
     Iwarp,
     /// A RoCE v2 adapter; so far only librdmacm connects it
     Roce,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Sysfs {
+    /// Mounts in namespaces of the program
+    Namespace,
 }
 
 /// Checks that the device is valid. The library parses the text again.
@@ -229,14 +241,24 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         // The flag overrides the environment.
         command.env_remove("UWARP_STRICT");
     }
-    command.env(
-        "LD_LIBRARY_PATH",
-        prepended("LD_LIBRARY_PATH", std::slice::from_ref(&library))?,
-    );
-    if options.preload {
+    let path = prepended("LD_LIBRARY_PATH", std::slice::from_ref(&library))?;
+    command.env("LD_LIBRARY_PATH", &path);
+    let preloaded = || {
         // The first of them is found first.
         let files = [library.join(library::VERBS), library::redirect(&library)?];
-        command.env("LD_PRELOAD", prepended("LD_PRELOAD", &files)?);
+        prepended("LD_PRELOAD", &files)
+    };
+    if let Some(Sysfs::Namespace) = options.sysfs {
+        let mut copy = Command::new("cp");
+        copy.envs(options.variables()?);
+        copy.env("LD_LIBRARY_PATH", &path);
+        copy.env("LD_PRELOAD", preloaded()?);
+        // The capture belongs to the program.
+        copy.env_remove("UWARP_PCAP");
+        namespace::enter(&mut copy)?;
+    }
+    if options.preload {
+        command.env("LD_PRELOAD", preloaded()?);
     }
     let error = command.exec();
     // The failed `exec` has restored the default action of SIGPIPE. Printing to a closed pipe would

@@ -120,6 +120,7 @@ const BLOCKS: &[(&str, &str, How)] = &[
     })),
     ("dropin/README.md", "target/release/uwarp run --pcap", How::Run(Run { dropin: true, servers: 1, programs: &["rping"], ..RUN })),
     ("dropin/README.md", "target/release/uwarp run --preload", How::Run(Run { dropin: true, ..RUN })),
+    ("dropin/README.md", "target/release/uwarp run --sysfs", How::Run(Run { dropin: true, ..RUN })),
     ("dropin/README.md", "cargo test", How::Named),
     ("dropin/README.md", "UWARP_MIGRATIONS", How::Named),
     ("examples/README.md", "cargo example", How::Named),

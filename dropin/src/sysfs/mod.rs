@@ -5,7 +5,7 @@
 //! that take a path. For a path of these directories it calls [`map`], which returns the path of a
 //! file in a temporary directory (`tree.rs`). The files are real ones, because a program may open a
 //! directory, list it, and go on from its descriptor with `openat` or `fstatat`. A file without a
-//! directory (`memfd_create`) could not serve that. Numbers that change are written anew whenever
+//! directory (`memfd_create`) could not serve that. Numbers that have changed are written anew when
 //! their path is mapped.
 //!
 //! The two libraries are separate files. Programs search libibverbs before the C library, so a

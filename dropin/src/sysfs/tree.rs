@@ -127,14 +127,20 @@ impl Tree {
         Ok(())
     }
 
-    /// Replaces the text of a file. A thread that reads it meanwhile gets the old text.
+    /// Replaces the text of a file if it has changed. A thread that reads it meanwhile gets the old
+    /// text. Otherwise the file stays the same one, because programs such as `cp` compare what they
+    /// have opened with what they have found before.
     pub(super) fn rewrite(&self, path: &[u8], text: &str) -> io::Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (place, text) = (self.place(path), format!("{text}\n"));
+        if fs::read(&place).is_ok_and(|old| old == text.as_bytes()) {
+            return Ok(());
+        }
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let new = self.root.join(format!("new-{count}"));
-        fs::write(&new, format!("{text}\n"))?;
+        fs::write(&new, text)?;
         fs::set_permissions(&new, Permissions::from_mode(0o444))?;
-        fs::rename(&new, self.place(path))
+        fs::rename(&new, place)
     }
 
     /// Returns the path of a file in the directory.
@@ -169,6 +175,8 @@ fn temporary_directory(place: &Path) -> io::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
     use crate::environment::Environment;
 
@@ -192,8 +200,12 @@ mod tests {
             }
         }
         let counter = "/sys/class/infiniband/uwarp0/ports/1/hw_counters/qps";
+        let file = || fs::metadata(tree.place(counter.as_bytes())).unwrap().ino();
         tree.rewrite(counter.as_bytes(), "7").unwrap();
         assert_eq!(read(counter).unwrap(), "7\n");
+        let before = file();
+        tree.rewrite(counter.as_bytes(), "7").unwrap();
+        assert_eq!(file(), before);
         let names: Vec<_> = fs::read_dir(tree.root()).unwrap().collect();
         assert_eq!(names.len(), 2, "{names:?}");
         let root = tree.root().to_owned();

@@ -270,6 +270,16 @@ const APART: &[(&str, &[&str], Check)] = &[
         &["libibverbs-dev", "iproute2", "util-linux"],
         devinfo::the_gids_of_roce_are_ordered_by_their_reach,
     ),
+    (
+        "sysfs::a_namespace_has_the_device_for_every_program",
+        &["util-linux"],
+        sysfs::a_namespace_has_the_device_for_every_program,
+    ),
+    (
+        "sysfs::a_namespace_that_is_not_allowed_is_told",
+        &["util-linux"],
+        sysfs::a_namespace_that_is_not_allowed_is_told,
+    ),
 ];
 
 /// Version of rdma-core whose names and layouts are committed.

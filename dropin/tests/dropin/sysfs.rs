@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::c;
 use crate::prefix::Prefix;
-use crate::process::Place;
+use crate::process::{Place, unprivileged};
 
 /// Output of the program, without its last line, which is a directory. `NODE` is the type of the
 /// node.
@@ -158,6 +158,62 @@ pub(crate) fn the_directory_of_a_killed_process_is_removed_by_the_next(
         .find_map(|line| line.strip_suffix("/sys/class/infiniband/uwarp0/node_type"));
     let root = root.ok_or_else(|| said.clone())?;
     match said.lines().any(|line| line == "uwarp0") && !Path::new(root).exists() {
+        true => Ok(()),
+        false => Err(said),
+    }
+}
+
+/// Programs see the mounts without `--preload`, whatever they call. They keep their user, and gain
+/// no rights.
+pub(crate) fn a_namespace_has_the_device_for_every_program(prefix: &Prefix) -> Result<(), String> {
+    const SCRIPT: &str = "cd /sys/class/infiniband && echo *
+cat uwarp0/node_type uwarp0/ports/1/gid_attrs/types/0 ../infiniband_verbs/uverbs0/ibdev
+stat -c %F /dev/infiniband/uverbs0
+ls uwarp0/ports/1 | grep counters
+ls -d ../net
+echo x >/dev/null
+grep CapEff /proc/self/status
+echo \"LD_PRELOAD $LD_PRELOAD\"";
+    const SHOWN: &str = "uwarp0
+1: CA
+RoCE v2
+uwarp0
+character special file
+counters
+../net
+CapEff:\t0000000000000000
+LD_PRELOAD 
+";
+    let flags = &["--sysfs", "namespace", "--persona", "roce"];
+    let place = Place { prefix, flags };
+    let said = place.start(&["sh", "-c", SCRIPT])?.end()?;
+    // The directory that the mounts came from is gone.
+    let left = std::fs::read_dir(prefix.scratch()).map_err(|error| error.to_string())?;
+    let mut left = left.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    match said == SHOWN && !left.any(|name| name.starts_with("uwarp-namespace-")) {
+        true => Ok(()),
+        false => Err(said),
+    }
+}
+
+pub(crate) fn a_namespace_that_is_not_allowed_is_told(prefix: &Prefix) -> Result<(), String> {
+    const SCRIPT: &str = "echo 0 >/proc/sys/user/max_user_namespaces
+setpriv --bounding-set=-all --inh-caps=-all --no-new-privs -- \"$1\" run --sysfs namespace -- echo started
+echo status $?";
+    let mut command = unprivileged("unshare".as_ref());
+    command.args(["-Ur", "sh", "-c", SCRIPT, "sh"]);
+    command.arg(prefix.uwarp());
+    let place = Place { prefix, flags: &[] };
+    let said = place
+        .spawn(&mut command, "no namespaces".to_owned())?
+        .end()?;
+    let due = [
+        "the program cannot have a namespace of its own: No space left on device",
+        "user.max_user_namespaces",
+        "or use --preload",
+        "status 1",
+    ];
+    match due.iter().all(|words| said.contains(words)) && !said.contains("started") {
         true => Ok(()),
         false => Err(said),
     }
