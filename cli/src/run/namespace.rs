@@ -14,10 +14,10 @@
 //! | `/dev/infiniband` | a directory with `uverbs0`, which is `/dev/null` |
 
 use std::ffi::CString;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -32,6 +32,9 @@ use crate::failure::{Failure, Report};
 
 const CLASS: &str = "/sys/class";
 const DEV: &str = "/dev";
+/// Directory that the file system with the files covers until all is mounted. It exists everywhere,
+/// and `cp` does not need it.
+const PLACE: &str = "/sys/kernel";
 /// Directories of `/sys/class`.
 const DIRECTORIES: [&str; 2] = ["infiniband", "infiniband_verbs"];
 /// Files below a device that change while the program runs.
@@ -44,17 +47,12 @@ const CHANGING: &str = "ports/1/hw_counters";
 /// This user may not do so here, or the device cannot be opened.
 pub(super) fn enter(copy: &mut Command) -> Result<(), Failure> {
     unshare().map_err(|error| refused("a namespace of its own", &error))?;
-    let place = std::env::temp_dir().join(format!("uwarp-namespace-{}", std::process::id()));
-    let made = DirBuilder::new().mode(0o700).create(&place);
-    made.map_err(|error| {
-        let what = format!("{} cannot be created: {error}", place.display());
-        Failure::from(Report::new(what).advice("set TMPDIR to a directory that you may write to"))
-    })?;
-    let filled = fill(&place, copy);
+    let place = Path::new(PLACE);
+    memory(place).map_err(|error| refused("a file system in memory", &error))?;
+    fill(place, copy)?;
     // The mounts elsewhere keep what they need of it.
-    let _ = unmount(&place, UnmountFlags::DETACH);
-    let _ = fs::remove_dir(&place);
-    filled
+    let uncovered = unmount(place, UnmountFlags::DETACH);
+    uncovered.map_err(|error| refused("its /sys as before", &error.into()))
 }
 
 /// Returns the failure of a step that needs rights.
@@ -88,10 +86,9 @@ fn unshare() -> io::Result<()> {
     Ok(mount_change("/", flags)?)
 }
 
-/// Mounts a file system in memory at `place`, puts the files there, and mounts all.
+/// Puts the files into `place`, a file system in memory, and mounts all.
 fn fill(place: &Path, copy: &mut Command) -> Result<(), Failure> {
     let at = |name: &str| place.join(name);
-    memory(place).map_err(|error| refused("a file system in memory", &error))?;
     let prepared = ["tree", "upper", "work", "dev"].map(at);
     let prepared = prepared.iter().try_for_each(fs::create_dir);
     prepared.map_err(|error| refused("a file system in memory", &error))?;
