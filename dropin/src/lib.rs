@@ -31,6 +31,7 @@ mod object;
 mod operations;
 mod panic_guard;
 mod pd;
+mod per_process;
 mod persona;
 mod qp;
 mod query;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use uwarp_verbs::capture::{Capture, CaptureOptions};
 use uwarp_verbs::environment::unknown_variables;
 use uwarp_verbs::llp::DeviceSpec;
@@ -17,6 +16,7 @@ use uwarp_verbs::{Device, Rendezvous};
 use crate::device::Devices;
 use crate::environment::Environment;
 use crate::gids::{self, GidEntry};
+use crate::per_process::PerProcess;
 use crate::persona::Persona;
 
 /// The device of a process, and what programs see of it.
@@ -32,9 +32,7 @@ pub(crate) struct Rnic {
     pub(crate) patience: Duration,
 }
 
-/// RNIC, with the id of the process that opened it. A forked child does not use its parent's
-/// device.
-static RNIC: Mutex<Option<(u32, Rnic)>> = Mutex::new(None);
+static RNIC: PerProcess<Rnic> = PerProcess::new();
 /// Value of `UWARP_PORT_OFFSET`, set when the device is opened.
 static PORT_OFFSET: AtomicU16 = AtomicU16::new(0);
 /// Value of `UWARP_QUIET`, set when the device is opened.
@@ -48,22 +46,9 @@ pub(crate) fn device() -> Option<Device> {
 /// Returns the RNIC of this process. If it cannot be opened, prints the reason and returns `None`;
 /// the next call tries again.
 pub(crate) fn get() -> Option<Rnic> {
-    let mut held = RNIC.lock();
-    let here = std::process::id();
-    if let Some((process, rnic)) = &*held
-        && *process == here
-    {
-        return Some(rnic.clone());
-    }
-    let inherited = held.as_ref().map(|(_, rnic)| rnic.devices);
-    match open(inherited) {
-        Ok(rnic) => {
-            // Forget the device of the parent process, because a child must not drop it.
-            if let Some((_, inherited)) = held.replace((here, rnic.clone())) {
-                core::mem::forget(inherited);
-            }
-            Some(rnic)
-        }
+    let opened = RNIC.get_or_make(|inherited| open(inherited.map(|rnic| rnic.devices)));
+    match opened {
+        Ok(rnic) => Some(rnic.clone()),
         Err(error) => {
             warn(format_args!("{error}"));
             None

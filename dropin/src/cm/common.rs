@@ -8,11 +8,10 @@
 use core::ffi::c_int;
 use core::ptr;
 
-use parking_lot::Mutex;
-
 use crate::abi::{ibv_context, ibv_pd};
 use crate::context::Context;
 use crate::panic_guard::entry;
+use crate::per_process::PerProcess;
 use crate::{errno, list, pd, rnic};
 
 /// Objects that all ids of a process share.
@@ -27,23 +26,21 @@ pub(super) struct Common {
 
 // SAFETY: these objects may be used by any number of threads, and are never freed.
 unsafe impl Send for Common {}
+// SAFETY: as above.
+unsafe impl Sync for Common {}
 
-/// The objects, with the id of the process that created them. They live until the process ends; a
-/// forked child creates its own.
-static COMMON: Mutex<Option<(u32, Common)>> = Mutex::new(None);
+/// The objects. They live until the process ends.
+static COMMON: PerProcess<Common> = PerProcess::new();
 
 /// Returns the objects of this process, and creates them at the first call.
 ///
 /// # Errors
 /// `ENODEV` without a device, or the reason why they cannot be created.
 pub(super) fn get() -> Result<Common, c_int> {
-    let mut held = COMMON.lock();
-    let here = std::process::id();
-    if let Some((process, common)) = *held
-        && process == here
-    {
-        return Ok(common);
-    }
+    COMMON.get_or_make(|_| create()).copied()
+}
+
+fn create() -> Result<Common, c_int> {
     let rnic = rnic::get().ok_or(libc::ENODEV)?;
     let contexts: Vec<_> = (0..rnic.devices.len())
         .map(|index| Context::open(&rnic, index))
@@ -61,13 +58,11 @@ pub(super) fn get() -> Result<Common, c_int> {
         }
     })?;
     let contexts = Vec::leak(contexts);
-    let common = Common {
+    Ok(Common {
         verbs: contexts[0],
         pd,
         contexts,
-    };
-    *held = Some((here, common));
-    Ok(common)
+    })
 }
 
 /// `rdma_get_devices`: a context of each device, followed by NULL.

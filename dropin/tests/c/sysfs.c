@@ -264,6 +264,39 @@ static void counters(void) {
     ibv_free_device_list(devices);
 }
 
+static volatile int stop, missing;
+
+static void *reads(void *none) {
+    while (!stop) {
+        int fd = open(PDS, O_RDONLY);
+        missing |= fd < 0;
+        close(fd);
+    }
+    return none;
+}
+
+// Children are forked while other threads read. A child that hangs is killed.
+static void forks(void) {
+    pthread_t threads[4];
+    int good = 0;
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, reads, NULL);
+    for (int i = 0; i < 50; i++) {
+        int status = 1;
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            _exit(open(NODE_TYPE, O_RDONLY) < 0);
+        }
+        waitpid(child, &status, 0);
+        good += status == 0;
+    }
+    stop = 1;
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    printf("forks: %d good, missing %d\n", good, missing);
+}
+
 int main(int count, char **arguments) {
     Dl_info of;
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -278,6 +311,7 @@ int main(int count, char **arguments) {
     cancelled("/dev/null");
     cancelled(NODE_TYPE);
     counters();
+    forks();
     char path[PATH_MAX], root[PATH_MAX] = "";
     int dir = open("/sys/class/infiniband", O_RDONLY | O_DIRECTORY);
     snprintf(path, sizeof path, "/proc/self/fd/%d", dir);

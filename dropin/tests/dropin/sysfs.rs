@@ -78,6 +78,7 @@ child: 0
 PDs: 2
 path: /sys/class/infiniband/uwarp0 /sys
 ibv_read_sysfs_file: 8 Ethernet
+forks: 50 good, missing 0
 ";
 
 fn program(prefix: &Prefix) -> Result<PathBuf, String> {
