@@ -121,9 +121,10 @@ impl Context {
     }
 
     /// Returns the attributes of a new queue pair that can be connected by its number.
-    pub(crate) fn pairing(&self) -> Option<Pairing> {
+    /// `unreliable`: it has the type UC.
+    pub(crate) fn pairing(&self, unreliable: bool) -> Option<Pairing> {
         let gids = Arc::clone(&self.rnic.gids);
-        (self.rendezvous()).map(|_| Pairing::new(gids, self.rnic.patience))
+        (self.rendezvous()).map(|_| Pairing::new(gids, self.rnic.patience, unreliable))
     }
 
     /// Returns the GID table of the port.

@@ -10,8 +10,8 @@ use core::{mem, ptr};
 
 use super::status;
 use crate::abi::{
-    IBV_QP_INIT_ATTR_PD, IBV_QPS_INIT, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, rdma_cm_id,
+    IBV_QP_INIT_ATTR_PD, IBV_QPS_INIT, IBV_QPT_RC, ibv_comp_channel, ibv_cq, ibv_pd,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id,
 };
 use crate::panic_guard::entry;
 use crate::{cancel, channel, cq, qp};
@@ -147,11 +147,15 @@ unsafe fn destroy_new_cqs(id: *mut rdma_cm_id, before: OwnCqs) {
 /// Creates the queue pair of an id.
 ///
 /// # Errors
-/// Returns an `errno` value; the id then has the same completion queues as before.
+/// Returns an `errno` value; the id then has the same completion queues as before. Ids only have
+/// queue pairs of the type RC.
 ///
 /// # Safety
 /// The id and all objects in `attr` exist.
 unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), c_int> {
+    if attr.qp_type != IBV_QPT_RC {
+        return Err(libc::EOPNOTSUPP);
+    }
     // SAFETY: guaranteed by the caller.
     unsafe {
         if !(*id).qp.is_null() {

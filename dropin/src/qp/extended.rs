@@ -18,14 +18,14 @@ use crate::abi::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
     IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
-    IBV_QP_EX_WITH_SEND_WITH_INV, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex,
-    ibv_sge,
+    IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QPT_UC, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp,
+    ibv_qp_ex, ibv_qp_type, ibv_sge,
 };
 use crate::panic_guard::{entry, quick};
 use crate::{errno, qp, wc};
 
 /// Operations that an extended queue pair supports: all except those of other transports.
-pub(crate) const SUPPORTED: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
+const SUPPORTED: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
     | IBV_QP_EX_WITH_RDMA_READ
@@ -35,6 +35,19 @@ pub(crate) const SUPPORTED: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_BIND_MW
     | IBV_QP_EX_WITH_SEND_WITH_IMM
     | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
+
+/// Operations that an unreliable connection does not have.
+const WITH_RESPONSE: u64 = (IBV_QP_EX_WITH_RDMA_READ
+    | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) as u64;
+
+/// Returns the operations that an extended queue pair of this type supports.
+pub(super) fn supported(qp_type: ibv_qp_type) -> u64 {
+    match qp_type {
+        IBV_QPT_UC => SUPPORTED & !WITH_RESPONSE,
+        _ => SUPPORTED,
+    }
+}
 
 /// Requests that are being built. The lock is held from `wr_start` to `wr_complete` or `wr_abort`.
 #[derive(Default)]

@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use uwarp_verbs::{Qp, QpCaps};
 
-use self::extended::{SUPPORTED, Work};
+use self::extended::Work;
 use self::pair::Pairing;
 use crate::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-    IBV_QPS_RESET, IBV_QPT_RC, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type, ibv_srq,
+    IBV_QPS_RESET, IBV_QPT_RC, IBV_QPT_UC, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type, ibv_srq,
 };
 use crate::context::Context;
 use crate::object::Object;
@@ -109,7 +109,8 @@ fn caps(cap: &ibv_qp_cap) -> QpCaps {
 /// Creates a queue pair, and writes the granted sizes into `cap`.
 ///
 /// # Errors
-/// Returns an `errno` value: `EOPNOTSUPP` for types other than RC, which iWARP does not have.
+/// Returns an `errno` value: `EOPNOTSUPP` for types that the device does not have. It has RC, and
+/// UC if queue pairs can be connected by their numbers.
 ///
 /// # Safety
 /// All pointers point to existing objects.
@@ -118,9 +119,13 @@ pub(crate) unsafe fn create(
     wanted: &Wanted,
     cap: &mut ibv_qp_cap,
 ) -> Result<*mut ibv_qp, c_int> {
-    if wanted.qp_type != IBV_QPT_RC {
-        return Err(libc::EOPNOTSUPP);
-    }
+    // SAFETY: the domain exists, and the program does not write this field.
+    let context = unsafe { Context::of((*pd).context) };
+    let unreliable = match (wanted.qp_type, context.rendezvous()) {
+        (IBV_QPT_RC, _) => false,
+        (IBV_QPT_UC, Some(_)) => true,
+        _ => return Err(libc::EOPNOTSUPP),
+    };
     if wanted.send_cq.is_null() || wanted.recv_cq.is_null() {
         return Err(libc::EINVAL);
     }
@@ -129,14 +134,12 @@ pub(crate) unsafe fn create(
         unsafe { (pd::of(pd), cq::of(wanted.send_cq), cq::of(wanted.recv_cq)) };
     let mut granted = caps(cap);
     let builder = domain.pd.qp().signal_all(wanted.sq_sig_all);
-    let mut builder = builder.late_faults(true);
+    let mut builder = builder.late_faults(true).unreliable(unreliable);
     if !wanted.srq.is_null() {
         // SAFETY: guaranteed by the caller.
         builder = builder.srq(&unsafe { srq::of(wanted.srq) }.srq);
         (granted.max_recv_wr, granted.max_recv_sge) = (0, 0);
     }
-    // SAFETY: the domain exists, and the program does not write this field.
-    let context = unsafe { Context::of((*pd).context) };
     if let Some(rendezvous) = context.rendezvous() {
         builder = builder.rendezvous(rendezvous);
     }
@@ -174,7 +177,7 @@ pub(crate) unsafe fn create(
         end_warning: OnceWarning::new(),
         refusal_warning: OnceWarning::new(),
         asked: AtomicU32::new(IBV_QPS_RESET),
-        pairing: context.pairing(),
+        pairing: context.pairing(unreliable),
         work: wanted.by_calls.then(Work::default),
         _in_pd: domain.users.add(),
     };
@@ -266,7 +269,8 @@ pub(crate) unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*
     let has = |field| attr.comp_mask & field != 0;
     if attr.comp_mask & !known != 0
         || has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0
-        || has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && attr.send_ops_flags & !SUPPORTED != 0
+        || has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+            && attr.send_ops_flags & !extended::supported(attr.qp_type) != 0
     {
         return Err(libc::EOPNOTSUPP);
     }

@@ -43,6 +43,10 @@ const FOR_RTR: u32 = IBV_QP_AV
 /// Attributes that the step from RTR to RTS needs.
 const FOR_RTS: u32 =
     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+/// As [`FOR_RTR`], for an unreliable connection. It has neither Reads nor retries.
+const FOR_RTR_UNRELIABLE: u32 = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+/// As [`FOR_RTS`], for an unreliable connection.
+const FOR_RTS_UNRELIABLE: u32 = IBV_QP_SQ_PSN;
 /// Largest `ibv_mtu`: 4096 bytes.
 const MAX_MTU: u32 = 5;
 /// Unit of `ibv_qp_attr.timeout`, which is an exponent of two.
@@ -53,6 +57,8 @@ pub(crate) struct Pairing {
     gids: Arc<[GidEntry]>,
     /// Minimum time that a send waits for the peer.
     patience: Duration,
+    /// The queue pair has the type UC.
+    unreliable: bool,
     state: Mutex<State>,
 }
 
@@ -67,10 +73,11 @@ struct State {
 pub(super) type Refusal = (c_int, &'static str);
 
 impl Pairing {
-    pub(crate) fn new(gids: Arc<[GidEntry]>, patience: Duration) -> Self {
+    pub(crate) fn new(gids: Arc<[GidEntry]>, patience: Duration, unreliable: bool) -> Self {
         Pairing {
             gids,
             patience,
+            unreliable,
             state: Mutex::new(State {
                 is_paired: false,
                 // SAFETY: all bytes may be zero: the structure has only numbers.
@@ -113,9 +120,19 @@ impl Pairing {
         if now != IBV_QPS_INIT {
             return Err((libc::EINVAL, "RTR follows INIT"));
         }
-        if mask & FOR_RTR != FOR_RTR {
-            let words = "the mask for RTR must contain IBV_QP_AV, IBV_QP_PATH_MTU, \
-                IBV_QP_DEST_QPN, IBV_QP_RQ_PSN, IBV_QP_MAX_DEST_RD_ATOMIC and IBV_QP_MIN_RNR_TIMER";
+        let (needs, words) = match self.unreliable {
+            false => (
+                FOR_RTR,
+                "the mask for RTR must contain IBV_QP_AV, IBV_QP_PATH_MTU, IBV_QP_DEST_QPN, \
+                 IBV_QP_RQ_PSN, IBV_QP_MAX_DEST_RD_ATOMIC and IBV_QP_MIN_RNR_TIMER",
+            ),
+            true => (
+                FOR_RTR_UNRELIABLE,
+                "the mask for RTR must contain IBV_QP_AV, IBV_QP_PATH_MTU, IBV_QP_DEST_QPN and \
+                 IBV_QP_RQ_PSN",
+            ),
+        };
+        if mask & needs != needs {
             return Err((libc::EINVAL, words));
         }
         if !(1..=MAX_MTU).contains(&attr.path_mtu) {
@@ -153,6 +170,10 @@ impl Pairing {
         mask: u32,
     ) -> Result<(), Refusal> {
         match now {
+            IBV_QPS_RTR if self.unreliable => match mask & FOR_RTS_UNRELIABLE {
+                FOR_RTS_UNRELIABLE => Ok(()),
+                _ => Err((libc::EINVAL, "the mask for RTS must contain IBV_QP_SQ_PSN")),
+            },
             IBV_QPS_RTR if mask & FOR_RTS == FOR_RTS => {
                 qp.set_patience(patience(self.patience, attr.timeout, attr.retry_cnt));
                 Ok(())
@@ -273,7 +294,7 @@ mod tests {
             entry("2001:db8::1", 2),
             entry("fe80::1", 3),
         ];
-        Pairing::new(gids.into(), Duration::from_secs(5))
+        Pairing::new(gids.into(), Duration::from_secs(5), false)
     }
 
     fn path(dgid: &str, sgid_index: u8) -> ibv_ah_attr {

@@ -19,6 +19,9 @@
 #define FOR_RTS (IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | \
 		 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
 
+#define FOR_RTR_UC (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+#define FOR_RTS_UC (IBV_QP_STATE | IBV_QP_SQ_PSN)
+
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
@@ -46,13 +49,13 @@ static void open_all(void)
 		die("objects");
 }
 
-static struct ibv_qp *create(void)
+static struct ibv_qp *create_of(enum ibv_qp_type type)
 {
 	struct ibv_qp_init_attr attr = {
 		.send_cq = cq,
 		.recv_cq = cq,
 		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
+		.qp_type = type,
 		.sq_sig_all = 1,
 	};
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
@@ -60,6 +63,11 @@ static struct ibv_qp *create(void)
 	if (!qp)
 		die("ibv_create_qp");
 	return qp;
+}
+
+static struct ibv_qp *create(void)
+{
+	return create_of(IBV_QPT_RC);
 }
 
 static int init(struct ibv_qp *qp)
@@ -94,7 +102,7 @@ static int rtr(struct ibv_qp *qp, uint32_t peer)
 	return rtr_with(qp, peer, FOR_RTR);
 }
 
-static int rts(struct ibv_qp *qp)
+static int rts_with(struct ibv_qp *qp, int mask)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
@@ -105,7 +113,12 @@ static int rts(struct ibv_qp *qp)
 		.max_rd_atomic = 3,
 	};
 
-	return ibv_modify_qp(qp, &attr, FOR_RTS);
+	return ibv_modify_qp(qp, &attr, mask);
+}
+
+static int rts(struct ibv_qp *qp)
+{
+	return rts_with(qp, FOR_RTS);
 }
 
 static int state(struct ibv_qp *qp)
@@ -301,6 +314,47 @@ static void nobody(void)
 	ibv_destroy_qp(b);
 }
 
+/* Sends of an unreliable queue pair are dropped if there is no receive or no peer. */
+static void unreliable(void)
+{
+	struct ibv_qp *a = create_of(IBV_QPT_UC), *b = create_of(IBV_QPT_UC);
+
+	puts("an unreliable connection");
+	init(a);
+	for (int bit = IBV_QP_STATE << 1; bit <= IBV_QP_DEST_QPN; bit <<= 1)
+		if (FOR_RTR_UC & bit & ~IBV_QP_DEST_QPN)
+			if (rtr_with(a, b->qp_num, FOR_RTR_UC & ~bit) != EINVAL)
+				printf("  RTR without %#x\n", bit);
+	if (init(b) || rtr_with(a, b->qp_num, FOR_RTR_UC) || rtr_with(b, a->qp_num, FOR_RTR_UC))
+		die("RTR");
+	printf("  RTS without a PSN %d\n", rts_with(a, IBV_QP_STATE) == EINVAL);
+	if (rts_with(a, FOR_RTS_UC) || rts_with(b, FOR_RTS_UC))
+		die("RTS");
+	printf("  Read %d\n", post(a, IBV_WR_RDMA_READ, 1) == EINVAL);
+	puts("without a receive, and with one");
+	post(a, IBV_WR_SEND, 1);
+	reap(1);
+	/* It arrives behind the Send, which has been dropped then. */
+	memory[2048] = 0;
+	memory[0] = 1;
+	post(a, IBV_WR_RDMA_WRITE, 2);
+	reap(1);
+	while (!*(volatile char *)(memory + 2048))
+		ibv_poll_cq(cq, 1, &(struct ibv_wc){});
+	post_receive(b, 3);
+	post(a, IBV_WR_SEND, 4);
+	reap(2);
+	puts("the peer is destroyed");
+	ibv_destroy_qp(b);
+	for (int id = 5; id < 8; id++) {
+		usleep(100000);
+		post(a, IBV_WR_SEND, id);
+		reap(1);
+	}
+	printf("  state %d\n", state(a));
+	ibv_destroy_qp(a);
+}
+
 /* A child of a fork has a device of its own. Its queue pair is another process's for the parent. */
 static void forked(void)
 {
@@ -343,6 +397,7 @@ int main(void)
 	steps();
 	pairs();
 	nobody();
+	unreliable();
 	forked();
 	return 0;
 }

@@ -52,6 +52,8 @@ pub(crate) struct QpContext {
     /// A Write completes when the peer has placed it. Otherwise it completes when the LLP has taken
     /// it.
     pub(crate) placed_writes: bool,
+    /// Messages are dropped if there is no receive or no peer for them. Nothing waits.
+    pub(crate) unreliable: bool,
     /// Limits after which a silent peer counts as dead. `None` leaves the detection to the network.
     pub(crate) keepalive: Option<Keepalive>,
 }

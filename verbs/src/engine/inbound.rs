@@ -58,6 +58,9 @@ impl Memory for View<'_> {
     }
 
     fn check_invalidate(&self, stag: STag) -> Result<(), TaggedFault> {
+        if self.rq.drops() {
+            return Ok(());
+        }
         self.ctx
             .table
             .check_invalidate(stag, self.ctx.pd, self.ctx.qp_num)
@@ -218,12 +221,16 @@ impl Connection {
     /// one.
     ///
     /// Also returns true if there is no receive but the message may not wait, or has waited long
-    /// enough. `rdmap` then reports the error.
+    /// enough. `rdmap` then reports the error, unless the QP is unreliable: the message is dropped.
     ///
     /// A missing receive is a fault of this host, not of the message (5041-7.1-06). It ends the
     /// stream at once, or after the time that the program allows. The fault thus cannot repeat on
     /// the stream (5041-7.1-08).
     fn take_receive(&mut self) -> bool {
+        if self.ctx.unreliable {
+            self.rq.take_or_drop(&mut self.events);
+            return true;
+        }
         let until = match (self.starving, self.ctx.on_no_receive) {
             (Some(until), _) => Some(until),
             (None, OnNoReceive::Terminate) => None,
@@ -279,7 +286,8 @@ impl Connection {
                 }
                 if let Some(delivered) = delivered {
                     self.last_write = (0, false);
-                    let invalidated = delivered.invalidated.map(|stag| {
+                    let invalidates = delivered.invalidated.filter(|_| !self.rq.drops());
+                    let invalidated = invalidates.map(|stag| {
                         // The STag was checked before. If it was deregistered since, it is invalid
                         // already.
                         let _ = mutate!(self.ctx.table.invalidate(stag), InvalidateNotDone => None);
@@ -305,7 +313,7 @@ impl Connection {
 
     fn place_send(&mut self, ulpdu: &Ulpdu<'_>, payload_at: usize, offset: u32, len: u32) -> bool {
         let Some(wqe) = self.rq.taken() else {
-            return len == 0;
+            return len == 0 || self.rq.drops();
         };
         let mut at = offset as usize;
         for piece in ulpdu.pieces(payload_at, len as usize) {

@@ -53,6 +53,12 @@ impl LocalOp {
         }
     }
 
+    /// Returns the status and the problem of an operation that failed with `fault`.
+    pub(super) fn failure(self, fault: SlotFault) -> (Status, LocalProblem) {
+        let verb = self.verb();
+        (self.status(fault), LocalProblem::Memory { verb, fault })
+    }
+
     /// Returns the name of the operation for error messages.
     fn verb(self) -> LocalVerb {
         match self {
@@ -94,15 +100,14 @@ impl Connection {
             // The failure ends the connection, so earlier requests complete first.
             Err(_) if sequence != self.sq.completed_to() => return false,
             Err(fault) => {
-                let (verb, status) = (op.verb(), op.status(fault));
-                let problem = LocalProblem::Memory { verb, fault };
+                let (status, problem) = op.failure(fault);
                 self.fail_locally(Some((sequence, status)), None, problem);
             }
         }
         true
     }
 
-    fn local(&mut self, op: LocalOp) -> Result<(), SlotFault> {
+    pub(super) fn local(&mut self, op: LocalOp) -> Result<(), SlotFault> {
         let asker = self.ctx.asker(self.access);
         let table = &self.ctx.table;
         let (stag, new) = match op {

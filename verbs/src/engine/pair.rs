@@ -10,6 +10,9 @@
 //!                           └─────────────────► Error ◄──────────────────────────────────┘
 //! ```
 //!
+//! An unreliable QP has no such errors. In Quiet its sends are dropped: they complete with success.
+//! In Meeting they are dropped once one of them has waited too long, until the QPs have met.
+//!
 //! The state of the QP is `Connecting` in Meeting and in Quiet. While the QP meets its peer, it may
 //! have an attempt under way in either role. No message is sent before `Open`, so posted work is
 //! kept from one attempt to the next.
@@ -21,10 +24,12 @@ use uwarp_mpa::{Negotiated, Role};
 
 use super::connection::{Connection, FinState, Stage};
 use super::wake_up::WakeUp;
-use super::work::Blamed;
+use super::work::{Blamed, Progress};
+use crate::cause::{Cause, LocalProblem};
 use crate::completion::Status;
 use crate::event::EndReason;
 use crate::qp::state::{QpEvent, QpState};
+use crate::qp::wr::SendOp;
 use crate::rendezvous::hello;
 use crate::wait::{after, earlier};
 
@@ -47,6 +52,9 @@ pub(crate) struct Pair {
     begins_at: u64,
     /// The peer has gone, and no send was outstanding.
     quiet: bool,
+    /// The QP is unreliable, and a send has waited for too long. Sends are dropped until the QPs
+    /// have met.
+    drops: bool,
     /// Why the last attempt failed, or how the connection ended.
     last: Option<EndReason>,
 }
@@ -71,6 +79,7 @@ impl Pair {
             waits_since: None,
             begins_at: 0,
             quiet: false,
+            drops: false,
             last: None,
         }
     }
@@ -83,6 +92,7 @@ impl Pair {
     /// Records that the stream is open: sends do not wait for the peer any more.
     pub(super) fn opened(&mut self) {
         self.waits_since = None;
+        self.drops = false;
         self.last = None;
     }
 
@@ -179,7 +189,8 @@ impl Connection {
         pair.next_call.take_if(|when| *when <= self.now).is_some()
     }
 
-    /// Ends the QP if a send has waited for too long. Returns true if it did.
+    /// Ends the QP if a send has waited for too long, and returns true if it did. An unreliable QP
+    /// drops its sends, and goes on.
     pub(crate) fn give_up_pair(&mut self) -> bool {
         if !self.is_meeting() {
             return false;
@@ -189,6 +200,11 @@ impl Connection {
         };
         if pair.gives_up_at().is_none_or(|when| self.now < when) {
             return false;
+        }
+        if self.ctx.unreliable {
+            pair.drops = true;
+            pair.waits_since = None;
+            return !self.drop_sends();
         }
         let last = pair.last.take();
         self.fail_pair(last);
@@ -214,7 +230,9 @@ impl Connection {
         let Some(pair) = &mut self.pair else {
             return;
         };
-        if pair.quiet {
+        if self.ctx.unreliable && (pair.quiet || pair.drops) {
+            self.drop_sends();
+        } else if pair.quiet {
             let last = pair.last.take();
             self.fail_pair(last);
         } else if asks_peer {
@@ -247,7 +265,11 @@ impl Connection {
                 // A completion was lost, which ends the connection.
                 return false;
             }
-            if !self.sq.is_empty() {
+            if self.ctx.unreliable {
+                if !self.drop_sends() {
+                    return true;
+                }
+            } else if !self.sq.is_empty() {
                 self.fail_pair(Some(reason.clone()));
                 return true;
             }
@@ -300,6 +322,42 @@ impl Connection {
         self.end(reason);
         self.flush_sends(oldest);
         self.detach(QpEvent::LlpLost);
+    }
+
+    /// Completes the requests of the send queue with success, because the peer of this unreliable
+    /// QP is not there. Local requests are carried out.
+    ///
+    /// Returns false if a request has failed on this side. The QP has then ended.
+    fn drop_sends(&mut self) -> bool {
+        self.tx.reclaim();
+        self.sq.give_up_sent();
+        while let Some((sequence, wqe)) = self.sq.next_to_send() {
+            let failure = match wqe.op {
+                SendOp::Local(op) => self.local(op).err().map(|fault| op.failure(fault)),
+                _ => (self.late_fault(wqe))
+                    .map(|fault| (Status::LocalProtection, LocalProblem::Element(fault))),
+            };
+            if let Some((status, problem)) = failure {
+                let cause = Cause::local(problem);
+                self.fin.abort = true;
+                self.end(EndReason::LocalError { cause });
+                self.flush_sends(Some(Blamed {
+                    sequence,
+                    status,
+                    cause,
+                }));
+                self.detach(QpEvent::LlpLost);
+                return false;
+            }
+            self.sq.framed(Progress::Answered);
+        }
+        self.retire();
+        // The stream of an attempt that is under way may carry what is posted from now on.
+        let begins_at = self.sq.framed_to();
+        if let Some(pair) = &mut self.pair {
+            pair.begins_at = begins_at;
+        }
+        matches!(self.state, QpState::Connecting | QpState::Rts)
     }
 
     /// Leaves the stream, or the attempt to open one, and keeps all posted work.

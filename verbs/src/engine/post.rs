@@ -115,6 +115,9 @@ impl Connection {
                         max,
                     });
                 }
+                if is_request && self.ctx.unreliable {
+                    return Err(PostErrorKind::Unreliable);
+                }
                 if is_request
                     && self
                         .negotiated

@@ -198,6 +198,8 @@ pub(crate) struct ReceiveQueue {
     source: Source,
     /// Receive of the current message.
     taken: Option<RecvWqe>,
+    /// The current message has no receive and is dropped.
+    drops: bool,
     /// Number of receives completed since the QP was created.
     completed: u64,
 }
@@ -241,6 +243,7 @@ impl ReceiveQueue {
         ReceiveQueue {
             source,
             taken: None,
+            drops: false,
             completed: 0,
         }
     }
@@ -321,14 +324,27 @@ impl ReceiveQueue {
         self.taken.is_some()
     }
 
+    /// Takes a receive for the message that begins. If there is none, the message is dropped.
+    pub(crate) fn take_or_drop(&mut self, events: &mut Vec<AsyncEvent>) {
+        self.drops = !self.take(false, events);
+    }
+
+    /// Returns true if the current message is dropped.
+    pub(crate) fn drops(&self) -> bool {
+        self.drops
+    }
+
     /// Returns the receive of the current message.
     pub(crate) fn taken(&self) -> Option<&RecvWqe> {
         self.taken.as_ref()
     }
 
     /// Returns the length of the current message's receive or, between messages, of the receive
-    /// that the next message would take.
+    /// that the next message would take. A message that is dropped may have any length.
     pub(crate) fn next_len(&self) -> Option<u32> {
+        if self.drops {
+            return Some(u32::MAX);
+        }
         match (&self.taken, &self.source) {
             (Some(wqe), _) => Some(wqe.len),
             (None, Source::Own(store)) => store.front().map(|wqe| wqe.len),
@@ -365,6 +381,7 @@ impl ReceiveQueue {
     #[inline]
     pub(crate) fn complete_taken(&mut self, complete: impl FnOnce(u64)) -> bool {
         let Some(wqe) = self.taken.take() else {
+            self.drops = false;
             return false;
         };
         let wr_id = wqe.wr_id;

@@ -47,6 +47,7 @@ mod send_fast_path;
 mod siw;
 mod stalled;
 mod starving;
+mod unreliable;
 mod wake_up;
 mod wire;
 mod written;
@@ -162,6 +163,7 @@ impl End {
             signal_all: false,
             late_faults: false,
             placed_writes: settings.placed_writes,
+            unreliable: false,
             keepalive: None,
         };
         let conn = Connection::new(Arc::new(ctx), Instant::now());

@@ -568,6 +568,17 @@ impl SendQueue {
         }
     }
 
+    /// Records that nothing is awaited for the requests that are framed: they are done.
+    pub(crate) fn give_up_sent(&mut self) {
+        for index in 0..self.len {
+            if let Some(wqe) = self.nth_mut(index)
+                && matches!(wqe.progress, Progress::Sent { .. })
+            {
+                wqe.progress = Progress::Answered;
+            }
+        }
+    }
+
     /// Passes the [plain](SendWqe::plain) requests at `next` to `frame`, one after the other.
     ///
     /// Stops at a request that is not plain or exceeds `most` bytes, and when `frame` returns

@@ -50,6 +50,7 @@ pub struct QpBuilder {
     late_faults: bool,
     rendezvous: Option<Rendezvous>,
     placed_writes: Option<bool>,
+    unreliable: bool,
 }
 
 impl QpBuilder {
@@ -66,6 +67,7 @@ impl QpBuilder {
             late_faults: false,
             rendezvous: None,
             placed_writes: None,
+            unreliable: false,
         }
     }
 
@@ -134,6 +136,22 @@ impl QpBuilder {
     /// [`Settings::placed_writes`](crate::Settings::placed_writes).
     pub fn placed_writes(mut self, placed: bool) -> Self {
         self.placed_writes = Some(placed);
+        self
+    }
+
+    /// With `true`, messages are dropped instead of waiting, as on an unreliable connection of
+    /// InfiniBand (`IBV_QPT_UC`). Default: no.
+    ///
+    /// * A message of the peer that finds no receive is dropped. A Write with Immediate Data is
+    ///   placed, but its Immediate Data is dropped.
+    /// * A Send or Write to a peer that has gone completes with success ([`Qp::pair`]). If the peer
+    ///   was never there, it does so after [`PairOptions::patience`](crate::PairOptions::patience).
+    /// * A Write completes when the LLP has taken it. Reads and atomic operations are refused, on
+    ///   both sides.
+    ///
+    /// Two QPs that are connected by their numbers are both unreliable, or neither is.
+    pub fn unreliable(mut self, unreliable: bool) -> Self {
+        self.unreliable = unreliable;
         self
     }
 
@@ -207,7 +225,9 @@ impl QpBuilder {
             access: self.access,
             signal_all: self.signal_all,
             late_faults: self.late_faults,
-            placed_writes: self.placed_writes.unwrap_or(device.settings.placed_writes),
+            placed_writes: self.placed_writes.unwrap_or(device.settings.placed_writes)
+                && !self.unreliable,
+            unreliable: self.unreliable,
             keepalive,
         };
         let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];

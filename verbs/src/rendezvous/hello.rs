@@ -18,6 +18,8 @@ const VERSION: u8 = 1;
 const REVERSE: u8 = 1;
 /// Flag of a Request and of a Reply: the sender takes Immediate Data that belongs to a Send.
 const SEND_IMMEDIATE: u8 = 2;
+/// Flag of a Request: the QP is unreliable ([`QpBuilder::unreliable`](crate::QpBuilder)).
+const UNRELIABLE: u8 = 4;
 /// Place of the flags in both.
 const FLAGS_AT: usize = 5;
 const REQUEST_LEN: usize = 32;
@@ -34,6 +36,8 @@ pub(crate) struct Hello {
     pub(crate) addr: IpAddr,
     /// See [`REVERSE`].
     pub(crate) reverse: bool,
+    /// See [`UNRELIABLE`].
+    pub(crate) unreliable: bool,
 }
 
 /// Status in the Reply.
@@ -53,7 +57,9 @@ impl Hello {
     /// Returns the private data of the Request.
     pub(crate) fn to_bytes(self) -> [u8; REQUEST_LEN] {
         let mut bytes = [0; REQUEST_LEN];
-        let flags = SEND_IMMEDIATE | if self.reverse { REVERSE } else { 0 };
+        let flag = |set, flag| if set { flag } else { 0 };
+        let flags =
+            SEND_IMMEDIATE | flag(self.reverse, REVERSE) | flag(self.unreliable, UNRELIABLE);
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&[VERSION, flags]);
         bytes[8..12].copy_from_slice(&self.own.to_be_bytes());
@@ -83,6 +89,7 @@ impl Hello {
             peer: u32::from_be_bytes(*peer),
             addr: IpAddr::V6(Ipv6Addr::from(*addr)).to_canonical(),
             reverse: flags & REVERSE != 0,
+            unreliable: flags & UNRELIABLE != 0,
         })
     }
 }
@@ -125,18 +132,22 @@ mod tests {
         peer: 0x00FF_FF01,
         addr: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)),
         reverse: false,
+        unreliable: false,
     };
 
     #[test]
     fn a_hello_is_read_as_it_was_written() {
         for (addr, reverse) in [("192.0.2.7", false), ("2001:db8::7", true), ("::", false)] {
             let addr = addr.parse().unwrap();
-            let hello = Hello {
-                addr,
-                reverse,
-                ..HELLO
-            };
-            assert_eq!(Hello::from_bytes(&hello.to_bytes()), Ok(hello));
+            for unreliable in [false, true] {
+                let hello = Hello {
+                    addr,
+                    reverse,
+                    unreliable,
+                    ..HELLO
+                };
+                assert_eq!(Hello::from_bytes(&hello.to_bytes()), Ok(hello));
+            }
         }
     }
 

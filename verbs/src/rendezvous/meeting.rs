@@ -66,7 +66,8 @@ pub struct PairOptions {
     /// IRD: RDMA Reads and atomic operations that the peer may have outstanding.
     pub ird: u16,
     /// Maximum time that a send waits for a connection to the peer. Then it fails with
-    /// [`Status::RetryExceeded`](crate::Status::RetryExceeded). `None`: no limit.
+    /// [`Status::RetryExceeded`](crate::Status::RetryExceeded); an unreliable QP drops it and
+    /// completes it with success. `None`: no limit.
     pub patience: Option<Duration>,
 }
 
@@ -194,6 +195,8 @@ impl QpInner {
         options: &PairOptions,
         rendezvous: &Rendezvous,
     ) -> Result<(), PairError> {
+        let ird = if self.ctx.unreliable { 0 } else { options.ird };
+        let options = &options.ird(ird);
         let own = self.ctx.qp_num;
         let network = &self.device.network;
         let to = SocketAddr::new(peer.addr, peer.port());
@@ -327,7 +330,8 @@ impl QpInner {
             return Verdict::Hold;
         };
         let Offer { hello, request } = offer;
-        let is_proper = hello.reverse == meeting.calls_first;
+        let is_proper =
+            hello.reverse == meeting.calls_first && hello.unreliable == self.ctx.unreliable;
         if hello.own != meeting.peer.qp_num || !is_proper || !self.is_from(meeting, request) {
             return Verdict::Refuse(Answer::NoSuchPair);
         }
@@ -360,7 +364,7 @@ impl QpInner {
         }
         let options = AcceptOptions::default()
             .ird(ird)
-            .ord(self.ctx.settings.limits.max_ord)
+            .ord(self.pair_ord())
             .private_data(Answer::Accepted.to_bytes());
         if let Err(error) = request.accept_locked(self, locked, &options, None) {
             tracing::debug!(qp = self.ctx.qp_num, %error, "a call by number was not taken");
@@ -394,16 +398,26 @@ impl QpInner {
             peer: peer.qp_num,
             addr: own_addr.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
             reverse: !calls_first,
+            unreliable: self.ctx.unreliable,
         };
         let options = ConnectOptions::default()
             .local(local)
             .ird(ird)
-            .ord(self.ctx.settings.limits.max_ord)
+            .ord(self.pair_ord())
             .peer_to_peer(true)
             .private_data(hello.to_bytes());
         if let Err(error) = connect_pair(self, locked, to, &options) {
             tracing::debug!(qp = self.ctx.qp_num, %error, "a call by number cannot be made");
             locked.driven.conn.call_failed();
+        }
+    }
+
+    /// Number of Reads that this side may have outstanding, if the peer allows it. An unreliable QP
+    /// has none.
+    fn pair_ord(&self) -> u16 {
+        match self.ctx.unreliable {
+            true => 0,
+            false => self.ctx.settings.limits.max_ord,
         }
     }
 

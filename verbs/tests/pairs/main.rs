@@ -9,6 +9,7 @@ mod numbers;
 mod placed;
 mod quiet;
 mod strangers;
+mod unreliable;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

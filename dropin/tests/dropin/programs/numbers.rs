@@ -96,6 +96,9 @@ pub(super) const ROWS: &[Row] = &[
         "ibv_srq_pingpong-q-32-e",
         "-g 0 -q 32 -e"
     ),
+    pingpong!("ibv_uc_pingpong", "ibv_uc_pingpong", ""),
+    pingpong!("ibv_uc_pingpong", "ibv_uc_pingpong-g", "-g 0"),
+    pingpong!("ibv_uc_pingpong", "ibv_uc_pingpong-e", "-g 0 -e"),
     perftest!(
         "ib_write_bw",
         "numbers-ib_write_bw",
@@ -200,6 +203,30 @@ pub(super) const ROWS: &[Row] = &[
     ),
     perftest!(
         "ib_write_bw",
+        "numbers-ib_write_bw-c-UC",
+        "-F -n 1000 -c UC",
+        "65536      1000"
+    ),
+    perftest!(
+        "ib_write_lat",
+        "numbers-ib_write_lat-c-UC",
+        "-F -n 1000 -c UC",
+        "2       1000"
+    ),
+    perftest!(
+        "ib_send_bw",
+        "numbers-ib_send_bw-c-UC",
+        "-F -n 1000 -c UC",
+        "65536      1000"
+    ),
+    perftest!(
+        "ib_send_lat",
+        "numbers-ib_send_lat-c-UC",
+        "-F -n 1000 -c UC",
+        "2       1000"
+    ),
+    perftest!(
+        "ib_write_bw",
         "numbers-ib_write_bw-x",
         "-F -n 1000 -x 0",
         "65536      1000"
@@ -251,6 +278,19 @@ the peer is destroyed
 the peer never knows the number
   1: transport retry counter exceeded
   2: Work Request Flushed Error
+an unreliable connection
+  RTS without a PSN 1
+  Read 1
+without a receive, and with one
+  1: success
+  2: success
+  3: success
+  4: success
+the peer is destroyed
+  5: success
+  6: success
+  7: success
+  state 3
 a queue pair of the parent and one of the child
   1: success
   2: success

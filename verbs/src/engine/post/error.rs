@@ -79,6 +79,11 @@ pub enum PostErrorKind {
         "no atomic operations were negotiated for this connection (ORD, which they share with Reads, is 0): connect or accept with an ord above 0, towards a peer whose IRD is above 0"
     )]
     NoAtomics,
+    /// A Read or an atomic operation on an unreliable QP.
+    #[error(
+        "the QP is unreliable (IBV_QPT_UC): it has Sends and RDMA Writes, but neither RDMA Reads nor atomic operations"
+    )]
+    Unreliable,
     /// The sink of an atomic operation is not one element of 8 bytes.
     #[error(
         "the sink of an atomic operation is one element of 8 bytes, for what the peer's memory held before; got {elements} element(s) of {bytes} bytes"

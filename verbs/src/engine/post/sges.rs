@@ -69,12 +69,22 @@ impl Connection {
 
     /// Returns true if an element that was left for the request's turn is not usable now.
     pub(in crate::engine) fn has_late_fault(&self, wqe: &SendWqe) -> bool {
+        self.late_fault(wqe).is_some()
+    }
+
+    /// Returns the fault of the first element that was left for the request's turn and is not
+    /// usable now.
+    pub(in crate::engine) fn late_fault(&self, wqe: &SendWqe) -> Option<LocalFault> {
         let QpContext {
             table, pd, qp_num, ..
         } = &*self.ctx;
         let write = wqe.op.awaits_response();
-        let fails = |sge: &Sge| table.check_local(sge, write, *pd, *qp_num).is_err();
-        wqe.data.later.iter().any(|sge| sge.len > 0 && fails(sge))
+        let later = wqe.data.later.iter().enumerate();
+        let mut used = later.filter(|(_, sge)| sge.len > 0);
+        used.find_map(|(index, sge)| {
+            let checked = table.check_local(sge, write, *pd, *qp_num);
+            checked.err().map(|kind| LocalFault { index, kind })
+        })
     }
 
     /// Resolves the elements that were left for the request's turn.
