@@ -33,8 +33,7 @@ fn two_unreliable_qps_meet_and_exchange_messages_but_no_reads() {
         let refused = x.post_send(&SendWr::read(6, &sges, remote)).unwrap_err();
         assert_eq!(refused.kind, PostErrorKind::Unreliable);
         exchange([&a, &b], [&x, &y]);
-        let query = x.query();
-        assert_eq!((query.ird, query.ord), (0, 0));
+        assert_eq!(x.query().ord, 0);
     }
 }
 
