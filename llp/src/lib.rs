@@ -79,5 +79,7 @@ pub use keepalive::Keepalive;
 pub use raw::Piece;
 pub use send_hints::SendHints;
 pub use spec::{DeviceSpec, SpecError};
-pub use traits::{BoundPort, Llp, LlpListener, Network, NetworkEvent, NetworkWatcher, Recv};
+pub use traits::{
+    BoundPort, DatagramSocket, Llp, LlpListener, Network, NetworkEvent, NetworkWatcher, Recv,
+};
 pub use wire::{AttachError, InterfaceName, remove_socket_files};

@@ -213,6 +213,32 @@ pub trait BoundPort: Send {
     fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError>;
 }
 
+/// A socket for datagrams of UDP at a local address. Datagrams may be lost, repeated or reordered.
+/// Any number of threads may share one value.
+pub trait DatagramSocket: Send + Sync {
+    /// Sends a datagram from this address of this host. Returns false if the system has no room for
+    /// it now; it is then dropped.
+    ///
+    /// # Errors
+    /// [`LlpError::FamilyMismatch`], and errors of the system, for example if `from` is no address
+    /// of this host, or if no route leads to `to`.
+    fn try_send(&self, bytes: &[u8], from: IpAddr, to: SocketAddr) -> Result<bool, LlpError>;
+
+    /// Copies the next datagram to `buf`, and returns its length and its source. `None` if there is
+    /// none now. A datagram that is longer than `buf` is cut. A socket at `::` returns an IPv4
+    /// source mapped to IPv6.
+    ///
+    /// # Errors
+    /// Errors of the system. The socket can still be used.
+    fn try_recv(&self, buf: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, LlpError>;
+
+    /// Address of the socket, with the chosen port if port 0 was requested.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// Descriptor that is readable while a datagram waits.
+    fn fd(&self) -> BorrowedFd<'_>;
+}
+
 /// Makes connections and listeners. Any number of threads may share one value.
 pub trait Network: Send + Sync {
     /// Starts to connect and returns at once; [`Llp::connect_progress`] reports the progress.
@@ -257,6 +283,21 @@ pub trait Network: Send + Sync {
     /// The errors of [`reserve`](Self::reserve).
     fn reserve_one_family(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
         self.reserve(addr)
+    }
+
+    /// Opens a socket for datagrams at `addr`; port 0 means a free port. `::` also covers the IPv4
+    /// addresses.
+    ///
+    /// # Errors
+    /// [`LlpError::AddressInUse`], [`LlpError::AddressUnavailable`],
+    /// [`LlpError::PermissionDenied`], a lack of resources, and [`LlpError::Misuse`] if the network
+    /// has no datagrams.
+    fn datagrams(&self, addr: SocketAddr) -> Result<Box<dyn DatagramSocket>, LlpError> {
+        let _ = addr;
+        Err(LlpError::Misuse {
+            op: "open a socket for datagrams",
+            why: "only the kernel's network has them",
+        })
     }
 
     /// Describes the network for a log or a table: `kernel TCP`, `smoltcp over memory, MTU 1500`

@@ -7,6 +7,7 @@
 
 mod connection;
 mod control;
+mod datagrams;
 mod info;
 mod listener;
 mod loopback_window;
@@ -22,9 +23,12 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use uwarp_capture::{Capture, Interface, LinkType};
 
 use crate::setters::setters;
-use crate::{BoundPort, Captured, Llp, LlpError, LlpListener, Network, NetworkInfo};
+use crate::{
+    BoundPort, Captured, DatagramSocket, Llp, LlpError, LlpListener, Network, NetworkInfo,
+};
 use connection::KernelConnection;
 use control::Control;
+use datagrams::KernelDatagrams;
 use listener::KernelListener;
 use reserved::KernelPort;
 
@@ -289,6 +293,10 @@ impl Network for KernelNetwork {
 
     fn reserve_one_family(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
         Ok(Box::new(KernelPort::take(self.clone(), addr, false)?))
+    }
+
+    fn datagrams(&self, addr: SocketAddr) -> Result<Box<dyn DatagramSocket>, LlpError> {
+        Ok(Box::new(KernelDatagrams::bind(addr)?))
     }
 
     fn info(&self) -> NetworkInfo {
