@@ -1,6 +1,7 @@
 //! Completion queues of the public API: poll, arm, wait.
 
 mod members;
+mod ports;
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,8 +12,10 @@ use parking_lot::Mutex;
 use rustix::event::PollFd;
 
 use self::members::{Driven, Members};
+use self::ports::Ports;
 use crate::clock::machine_now;
 use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
+use crate::datagram::port::DatagramPort;
 use crate::device::DeviceInner;
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
@@ -28,6 +31,8 @@ pub(crate) struct CqShared {
     /// Receives the asynchronous events of the CQ.
     events: Arc<EventQueue>,
     members: Members,
+    /// Ports that receive datagrams for its QPs.
+    ports: Ports,
     /// Polls that found completions, modulo 2^32. Counted only for a CQ with groups.
     hits: AtomicU32,
     /// Decides whether polls wait briefly for the peer's reply.
@@ -76,6 +81,7 @@ impl CqShared {
             device,
             events,
             members: Members::default(),
+            ports: Ports::default(),
             hits: AtomicU32::new(0),
             reply: ReplyWait::default(),
             sleepers: Mutex::default(),
@@ -85,15 +91,26 @@ impl CqShared {
 
     pub(crate) fn attach(&self, qp: &Arc<QpInner>) {
         self.members.attach(&self.device, qp);
+        if let Some(port) = qp.datagrams() {
+            self.ports.attach(port);
+        }
     }
 
     pub(crate) fn detach(&self, qp: &QpInner) {
         self.members.detach(qp);
+        if let Some(port) = qp.datagrams() {
+            self.ports.detach(port);
+        }
     }
 
     /// Gives a turn to every connection of this CQ, or to those of its groups that are ready.
     /// Returns the current time, or `None` if there is no connection.
     fn drive(&self) -> Option<Instant> {
+        if self.ports.any() {
+            let now = self.device.now();
+            let stays = !self.inner.is_armed();
+            self.ports.each(|port| port.poll(now, stays));
+        }
         if let Some(few) = self.members.few() {
             if few.iter().all(Option::is_none) {
                 return None;
@@ -333,6 +350,7 @@ impl Cq {
             }
             Driven::Groups(groups) => groups.iter().for_each(|group| group.hand_over()),
         }
+        self.shared.ports.each(DatagramPort::hand_over);
         missed
     }
 
@@ -459,6 +477,8 @@ impl Cq {
             }
             Driven::Groups(groups) => fds.extend(groups.iter().map(|group| group.wait_begins())),
         }
+        // The background receives datagrams while this thread sleeps.
+        self.shared.ports.each(DatagramPort::hand_over);
         // Another thread, or a connection's turn in `wait_begins`, may have completed something.
         let mut taken = self.shared.inner.poll(out);
         let woken = taken > 0 || {

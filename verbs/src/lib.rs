@@ -112,6 +112,7 @@ mod close_timer;
 mod cm;
 mod completion;
 mod cq;
+mod datagram;
 mod device;
 mod device_attr;
 mod engine;
@@ -155,6 +156,7 @@ pub use completion::{
     WorkError,
 };
 pub use cq::{Cq, DestroyCqError};
+pub use datagram::{DatagramPath, DatagramSource, DatagramWr};
 pub use device::{Device, DeviceError};
 pub use device_attr::{AtomicCap, DeviceAttr, Gid, PortAttr, PortState, QueryError, device_cap};
 pub use engine::{Direction, FlightRecord, PostErrorKind, RecordedFrame};

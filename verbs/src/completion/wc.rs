@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::cause::Cause;
+use crate::datagram::DatagramSource;
 
 /// Status of a work request. The numeric values are those of `ibv_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -214,6 +215,9 @@ pub struct Completion {
     /// Number of bytes of the Write that preceded this Immediate Data (`byte_len` of `ibv_wc`). It
     /// is 0 if no Write preceded it, or if a message in between took a receive.
     pub written: u32,
+    /// Origin of the datagram that was received. The receive then begins with a Global Route
+    /// Header of 40 bytes, which [`byte_len`](Self::byte_len) includes.
+    pub datagram: Option<DatagramSource>,
     /// Cause of the failure or flush; `None` for success.
     pub cause: Option<Cause>,
 }

@@ -54,6 +54,8 @@ pub(crate) struct QpContext {
     pub(crate) placed_writes: bool,
     /// Messages are dropped if there is no receive or no peer for them. Nothing waits.
     pub(crate) unreliable: bool,
+    /// The QP is for datagrams; maximum number of bytes in one that it sends.
+    pub(crate) datagrams: Option<u32>,
     /// Limits after which a silent peer counts as dead. `None` leaves the detection to the network.
     pub(crate) keepalive: Option<Keepalive>,
 }
@@ -170,6 +172,8 @@ pub(crate) struct Connection {
     pub(crate) state: QpState,
     /// The QP is Idle, and the program has moved it to IBV_QPS_INIT.
     pub(crate) initialized: bool,
+    /// Q_Key of a QP for datagrams.
+    pub(crate) qkey: u32,
     /// Current rights of the peer through the QP.
     pub(crate) access: Access,
     /// Indices of STags that work requests made valid for this QP alone. They are invalidated when
@@ -277,6 +281,7 @@ impl Connection {
         Connection {
             access: ctx.access,
             initialized: false,
+            qkey: 0,
             ctx,
             state: QpState::Idle,
             own_stags: Vec::new(),

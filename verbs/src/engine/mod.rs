@@ -21,6 +21,7 @@
 mod buffer_pool;
 mod closing;
 mod connection;
+mod datagram;
 mod inbound;
 mod local;
 mod outbound;

@@ -116,7 +116,7 @@ impl Pair {
 impl Connection {
     /// Begins to meet the peer. Returns false if the QP is already in use.
     pub(crate) fn begin_pair(&mut self, pair: Pair) -> bool {
-        if self.state != QpState::Idle {
+        if self.state != QpState::Idle || self.ctx.datagrams.is_some() {
             return false;
         }
         self.event(QpEvent::Attach);
@@ -382,6 +382,9 @@ impl Connection {
 
     /// Moves the QP into `Connecting`, for a new stream. Returns false if it is in use.
     pub(super) fn begin_startup(&mut self) -> bool {
+        if self.ctx.datagrams.is_some() {
+            return false;
+        }
         if self.state == QpState::Idle {
             self.event(QpEvent::Attach);
         } else if self.awaits_pair() {

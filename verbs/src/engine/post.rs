@@ -33,6 +33,15 @@ impl Connection {
         if self.state == QpState::Idle {
             return Err(PostErrorKind::NotConnected { state: self.state });
         }
+        if self.ctx.datagrams.is_some() {
+            return Err(PostErrorKind::NoDestination);
+        }
+        self.append_send(wr)
+    }
+
+    /// Appends a request to the send queue, in any state but Idle.
+    #[inline]
+    pub(super) fn append_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
         if !self.sq.find_room_after(0) {
             return Err(PostErrorKind::SendQueueFull {
                 depth: self.sq.depth(),
@@ -146,6 +155,9 @@ impl Connection {
     ) -> Result<(), PostErrorKind> {
         if self.state == QpState::Idle {
             return Err(PostErrorKind::NotConnected { state: self.state });
+        }
+        if self.ctx.datagrams.is_some() {
+            return Err(PostErrorKind::NoDestination);
         }
         if !self.sq.find_room_after(before) {
             return Err(PostErrorKind::SendQueueFull {
@@ -297,7 +309,7 @@ impl Connection {
     /// Completes the receive of the current message. `make` builds the completion from the `wr_id`
     /// and the QP number.
     #[inline(always)]
-    fn complete_receive_with(&mut self, make: impl FnOnce(u64, u32) -> Completion) {
+    pub(super) fn complete_receive_with(&mut self, make: impl FnOnce(u64, u32) -> Completion) {
         let Connection {
             ctx,
             rq,

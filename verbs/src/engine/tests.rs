@@ -164,6 +164,7 @@ impl End {
             late_faults: false,
             placed_writes: settings.placed_writes,
             unreliable: false,
+            datagrams: None,
             keepalive: None,
         };
         let conn = Connection::new(Arc::new(ctx), Instant::now());

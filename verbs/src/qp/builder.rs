@@ -9,6 +9,7 @@ use super::inner::{QpInner, QpPlace};
 use super::{Qp, QpCaps};
 use crate::completion::CqOfQueue;
 use crate::cq::Cq;
+use crate::datagram::format::MAX_PAYLOAD;
 use crate::device::{DeviceError, check_size};
 use crate::engine::{QpContext, QueueCaps};
 use crate::limits::OfPd;
@@ -51,6 +52,7 @@ pub struct QpBuilder {
     rendezvous: Option<Rendezvous>,
     placed_writes: Option<bool>,
     unreliable: bool,
+    datagrams: Option<u32>,
 }
 
 impl QpBuilder {
@@ -68,6 +70,7 @@ impl QpBuilder {
             rendezvous: None,
             placed_writes: None,
             unreliable: false,
+            datagrams: None,
         }
     }
 
@@ -161,6 +164,19 @@ impl QpBuilder {
         self
     }
 
+    /// Makes the QP one for unreliable datagrams, as `IBV_QPT_UD` of InfiniBand. It has a number
+    /// of the rendezvous, sends ([`Qp::post_datagram`]) at most `max_payload` bytes in a datagram
+    /// (up to 4096), and has no connection. It receives and sends from [`Qp::open_datagrams`] on.
+    ///
+    /// A receive gets a Global Route Header of 40 bytes before the payload. What finds no receive
+    /// of that length, or has another Q_Key ([`Qp::set_qkey`]), is dropped. Only the network of the
+    /// kernel has datagrams.
+    pub fn datagrams(mut self, rendezvous: &Rendezvous, max_payload: u32) -> Self {
+        self.rendezvous = Some(rendezvous.clone());
+        self.datagrams = Some(max_payload);
+        self
+    }
+
     /// Creates the QP (`ibv_create_qp`). `send_cq` and `recv_cq` may be the same CQ.
     ///
     /// # Errors
@@ -198,11 +214,18 @@ impl QpBuilder {
         if (self.rendezvous.as_ref()).is_some_and(|rendezvous| !rendezvous.is_of(device)) {
             return Err(DeviceError::OtherDevice { what: "rendezvous" });
         }
+        if let Some(max) = self.datagrams {
+            check_size("max_payload", max, 0, MAX_PAYLOAD as u32)?;
+        }
         let receives = self.srq.as_ref().map_or(caps.max_recv_wr, |_| 0);
         let in_pd = [pd.take(OfPd::Qps, 1)?, pd.take(OfPd::Receives, receives)?];
-        let (place, num) = match &self.rendezvous {
+        let (place, num, port) = match &self.rendezvous {
+            Some(rendezvous) if self.datagrams.is_some() => rendezvous.take_datagram_number()?,
             Some(rendezvous) => rendezvous.take_number()?,
-            None => device.take_qp()?,
+            None => {
+                let (place, num) = device.take_qp()?;
+                (place, num, None)
+            }
         };
         let srq = self.srq.as_ref().map(Srq::inner);
         let receive_places = srq.map_or_else(Arc::default, |srq| Arc::clone(srq.freed()));
@@ -228,6 +251,7 @@ impl QpBuilder {
             placed_writes: self.placed_writes.unwrap_or(device.settings.placed_writes)
                 && !self.unreliable,
             unreliable: self.unreliable,
+            datagrams: self.datagrams,
             keepalive,
         };
         let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];
@@ -241,6 +265,7 @@ impl QpBuilder {
                 _place: place,
                 num: Arc::new(num),
             },
+            port,
         );
         if let Some(rendezvous) = &self.rendezvous {
             rendezvous.enter(&inner);

@@ -11,6 +11,7 @@ use uwarp_llp::Llp;
 use crate::clock::machine_now;
 use crate::cm::{Observed, Observer};
 use crate::cq::CqShared;
+use crate::datagram::port::DatagramPort;
 use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer, ReceiveWaiter};
 use crate::event::AsyncEvent;
@@ -46,6 +47,8 @@ pub(crate) struct QpInner {
     pub(super) takeover: u64,
     /// Consecutive polls that found the lock taken.
     pub(super) lock_misses: LockMisses,
+    /// Port of a QP for datagrams.
+    datagrams: Option<Arc<DatagramPort>>,
     /// Membership in an epoll group.
     member: OnceLock<Member>,
     state: Mutex<Locked>,
@@ -101,6 +104,8 @@ pub(crate) struct Locked {
     pub(crate) meeting: Option<Box<Meeting>>,
     /// A call by number that the QP has not taken.
     pub(crate) offer: Option<Offer>,
+    /// Bytes of the datagram that is sent. The buffer is reused.
+    pub(crate) datagram: Vec<u8>,
 }
 
 /// Addresses of the two ends of a connection.
@@ -124,6 +129,7 @@ impl QpInner {
         events: Arc<EventQueue>,
         cqs: [Arc<CqShared>; 2],
         place: QpPlace,
+        datagrams: Option<Arc<DatagramPort>>,
     ) -> Arc<Self> {
         let token = device.background.token();
         let now = device.now();
@@ -149,6 +155,7 @@ impl QpInner {
                 observed: None,
                 meeting: None,
                 offer: None,
+                datagram: Vec::new(),
             }),
             ctx,
             device,
@@ -157,6 +164,7 @@ impl QpInner {
             polled_at: AtomicU64::new(0),
             takeover,
             lock_misses: LockMisses::default(),
+            datagrams,
             member: OnceLock::new(),
             changed: Condvar::new(),
             muted: AtomicBool::new(false),
@@ -179,6 +187,11 @@ impl QpInner {
     /// Number of the QP. It is not reused while a reference to it is held.
     pub(crate) fn number(&self) -> Arc<Number> {
         Arc::clone(&self.place.num)
+    }
+
+    /// Port of a QP for datagrams.
+    pub(crate) fn datagrams(&self) -> Option<&Arc<DatagramPort>> {
+        self.datagrams.as_ref()
     }
 
     pub(crate) fn lock(&self) -> QpGuard<'_> {

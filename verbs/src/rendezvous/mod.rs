@@ -32,6 +32,7 @@ use self::hello::{Answer, Hello};
 pub(crate) use self::meeting::{Meeting, Offer};
 pub use self::meeting::{PairError, PairOptions, PeerQp};
 use crate::cm::{ConnectRequest, Listening, RequestSink};
+use crate::datagram::port::DatagramPort;
 use crate::device::{Device, DeviceError, DeviceInner};
 use crate::limits::{Number, Place};
 use crate::qp::inner::QpInner;
@@ -42,6 +43,8 @@ use crate::wait::earlier;
 const INDICES: u32 = 256;
 /// Number that is not given, because InfiniBand has it for multicast.
 const MULTICAST: u32 = 0x00FF_FFFF;
+/// Maximum number of ports that are tried for datagrams, if other programs have the ports of UDP.
+const ATTEMPTS: u32 = 16;
 /// Number of calls that may wait for their QPs. A later one waits in the listener.
 const BACKLOG: u32 = 1024;
 
@@ -91,8 +94,12 @@ struct State {
     expiry: Option<Instant>,
 }
 
+/// Place and number of a new QP. One for datagrams also has a port.
+pub(crate) type Taken = (Place, Number, Option<Arc<DatagramPort>>);
+
 /// A TCP port with the QPs whose numbers begin with it.
 struct Port {
+    addr: SocketAddr,
     number: u16,
     /// Index at which the search for the next number begins. A number is not soon given again, so
     /// that a late call for its former QP finds none.
@@ -101,6 +108,10 @@ struct Port {
     /// The port, until it listens.
     bound: Option<Box<dyn BoundPort>>,
     listening: Option<Listening>,
+    /// UDP port of the same number, from the first QP for datagrams on.
+    datagrams: Option<Arc<DatagramPort>>,
+    /// The UDP port belongs to another program.
+    lacks_datagrams: bool,
 }
 
 impl Device {
@@ -129,8 +140,13 @@ impl Rendezvous {
     }
 
     /// Takes the number of a new QP.
-    pub(crate) fn take_number(&self) -> Result<(Place, Number), DeviceError> {
+    pub(crate) fn take_number(&self) -> Result<Taken, DeviceError> {
         self.inner.take_number()
+    }
+
+    /// Takes the number of a new QP for datagrams, at a port that receives datagrams.
+    pub(crate) fn take_datagram_number(&self) -> Result<Taken, DeviceError> {
+        self.inner.take_datagram_number()
     }
 
     /// Makes a new QP known under its number.
@@ -170,11 +186,14 @@ impl State {
 impl Port {
     fn new(bound: Box<dyn BoundPort>, first: u32) -> Self {
         Port {
+            addr: bound.local_addr(),
             number: bound.local_addr().port(),
             next: first % INDICES,
             qps: HashMap::new(),
             bound: Some(bound),
             listening: None,
+            datagrams: None,
+            lacks_datagrams: false,
         }
     }
 
@@ -197,12 +216,12 @@ impl Port {
 }
 
 impl RendezvousInner {
-    fn take_number(&self) -> Result<(Place, Number), DeviceError> {
+    fn take_number(&self) -> Result<Taken, DeviceError> {
         let mut state = self.state.lock();
         // The last port is the one most likely to have a free number.
         for port in state.ports.iter_mut().rev() {
-            if let Some(taken) = port.take_number(&self.device)? {
-                return Ok(taken);
+            if let Some((place, number)) = port.take_number(&self.device)? {
+                return Ok((place, number, None));
             }
         }
         let bound = self.reserve(&state.ports)?;
@@ -211,10 +230,60 @@ impl RendezvousInner {
         let mut port = Port::new(bound, self.first_index());
         let taken = port.take_number(&self.device)?;
         state.ports.push(port);
-        taken.ok_or(DeviceError::Limit {
+        let (place, number) = taken.ok_or_else(|| self.no_number())?;
+        Ok((place, number, None))
+    }
+
+    fn no_number(&self) -> DeviceError {
+        DeviceError::Limit {
             what: "QPs",
             limit: self.device.settings.limits.max_qp,
-        })
+        }
+    }
+
+    fn take_datagram_number(&self) -> Result<Taken, DeviceError> {
+        let mut state = self.state.lock();
+        for port in state.ports.iter_mut().rev() {
+            if let Some(taken) = self.take_datagram_number_of(port)? {
+                return Ok(taken);
+            }
+        }
+        for _ in 0..ATTEMPTS {
+            let bound = self.reserve(&state.ports)?;
+            let mut port = Port::new(bound, self.first_index());
+            let taken = self.take_datagram_number_of(&mut port);
+            state.ports.push(port);
+            if let Some(taken) = taken? {
+                return Ok(taken);
+            }
+        }
+        Err(self.no_number())
+    }
+
+    /// Takes the next free number of the port, if the port of UDP is free.
+    fn take_datagram_number_of(&self, port: &mut Port) -> Result<Option<Taken>, DeviceError> {
+        if port.lacks_datagrams {
+            return Ok(None);
+        }
+        let datagrams = match &port.datagrams {
+            Some(datagrams) => Arc::clone(datagrams),
+            None => {
+                let socket = match self.device.network.datagrams(port.addr) {
+                    Ok(socket) => socket,
+                    Err(LlpError::AddressInUse { .. }) => {
+                        port.lacks_datagrams = true;
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                let this = Weak::clone(&self.this);
+                let any_source = self.options.any_source;
+                let opened = DatagramPort::open(&self.device, this, socket, any_source)?;
+                Arc::clone(port.datagrams.insert(opened))
+            }
+        };
+        let taken = port.take_number(&self.device)?;
+        Ok(taken.map(|(place, number)| (place, number, Some(datagrams))))
     }
 
     /// Reserves another port.
@@ -278,7 +347,7 @@ impl RendezvousInner {
         Ok(())
     }
 
-    fn qp(&self, number: u32) -> Option<Arc<QpInner>> {
+    pub(crate) fn qp(&self, number: u32) -> Option<Arc<QpInner>> {
         let mut state = self.state.lock();
         state.port_of(number)?.qps.get(&number)?.upgrade()
     }

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod datagrams;
 mod immediate;
 mod meeting;
 mod numbers;

@@ -84,6 +84,23 @@ pub enum PostErrorKind {
         "the QP is unreliable (IBV_QPT_UC): it has Sends and RDMA Writes, but neither RDMA Reads nor atomic operations"
     )]
     Unreliable,
+    /// A request without a destination on a QP for datagrams.
+    #[error("the QP is for datagrams, each of which names its destination; use post_datagram")]
+    NoDestination,
+    /// A datagram on a QP that is not for datagrams.
+    #[error("the QP is not for datagrams; create it with QpBuilder::datagrams")]
+    NotForDatagrams,
+    /// A request other than a plain Send as a datagram.
+    #[error("a datagram is a Send, without invalidation")]
+    NotADatagram,
+    /// A datagram that is longer than the QP allows.
+    #[error("the datagram has {got} bytes, but this QP sends at most {max} in one (its MTU)")]
+    DatagramTooLong {
+        /// Number of bytes given.
+        got: u64,
+        /// Largest number of bytes.
+        max: u32,
+    },
     /// The sink of an atomic operation is not one element of 8 bytes.
     #[error(
         "the sink of an atomic operation is one element of 8 bytes, for what the peer's memory held before; got {elements} element(s) of {bytes} bytes"
