@@ -17,7 +17,7 @@ use uwarp_verbs::{Device, Rendezvous};
 use crate::abi::{ibv_context, verbs_context};
 use crate::gids::GidEntry;
 use crate::persona::Persona;
-use crate::qp::pair::Pairing;
+use crate::qp::pair::{Pairing, Service};
 use crate::rnic::Rnic;
 use crate::{errno, events, operations};
 
@@ -121,10 +121,9 @@ impl Context {
     }
 
     /// Returns the attributes of a new queue pair that can be connected by its number.
-    /// `unreliable`: it has the type UC.
-    pub(crate) fn pairing(&self, unreliable: bool) -> Option<Pairing> {
+    pub(crate) fn pairing(&self, service: Service) -> Option<Pairing> {
         let gids = Arc::clone(&self.rnic.gids);
-        (self.rendezvous()).map(|_| Pairing::new(gids, self.rnic.patience, unreliable))
+        (self.rendezvous()).map(|_| Pairing::new(gids, self.rnic.patience, service))
     }
 
     /// Returns the GID table of the port.

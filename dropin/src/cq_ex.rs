@@ -75,10 +75,10 @@ fn fill(shown: &mut ibv_cq_ex) {
     shown.read_byte_len = Some(read_byte_len);
     shown.read_imm_data = Some(read_imm_data);
     shown.read_qp_num = Some(read_qp_num);
-    shown.read_src_qp = Some(zero);
+    shown.read_src_qp = Some(read_src_qp);
     shown.read_wc_flags = Some(read_wc_flags);
     shown.read_slid = Some(zero);
-    shown.read_sl = Some(zero_byte);
+    shown.read_sl = Some(read_sl);
     shown.read_dlid_path_bits = Some(zero_byte);
 }
 
@@ -174,6 +174,16 @@ unsafe extern "C-unwind" fn read_qp_num(cq: *mut ibv_cq_ex) -> u32 {
 unsafe extern "C-unwind" fn read_wc_flags(cq: *mut ibv_cq_ex) -> c_uint {
     // SAFETY: as above.
     wc::extra(&unsafe { current(cq) }).1
+}
+
+unsafe extern "C-unwind" fn read_src_qp(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: as above.
+    wc::src_qp(&unsafe { current(cq) })
+}
+
+unsafe extern "C-unwind" fn read_sl(cq: *mut ibv_cq_ex) -> u8 {
+    // SAFETY: as above.
+    wc::sl(&unsafe { current(cq) })
 }
 
 unsafe extern "C-unwind" fn zero(_cq: *mut ibv_cq_ex) -> u32 {

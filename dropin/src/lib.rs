@@ -9,6 +9,7 @@
 )]
 
 mod abi;
+mod ah;
 mod cancel;
 mod channel;
 mod cm;

@@ -70,6 +70,15 @@ impl Persona {
         }
     }
 
+    /// Returns the number of address handles (`max_ah` of `ibv_device_attr`). Only memory bounds
+    /// it.
+    pub(crate) fn max_ah(self) -> i32 {
+        match self {
+            Persona::Iwarp => 0,
+            Persona::Roce => i32::MAX,
+        }
+    }
+
     /// Returns the value of `active_mtu` for a port whose network has the MTU `of_network`, both as
     /// `ibv_mtu`. TCP makes the segments, so a RoCE port need not fit into the network's MTU.
     pub(crate) fn active_mtu(self, of_network: u32) -> u32 {

@@ -58,6 +58,7 @@ fn attributes(context: &Context) -> ibv_device_attr {
     out.max_srq_wr = int(attr.max_srq_wr);
     out.max_srq_sge = int(attr.max_srq_sge);
     out.max_pkeys = context.persona().max_pkeys();
+    out.max_ah = context.persona().max_ah();
     out.local_ca_ack_delay = attr.local_ca_ack_delay;
     out.phys_port_cnt = attr.phys_port_cnt;
     out
@@ -114,6 +115,16 @@ unsafe fn give<T>(value: &T, out: *mut u8, size: usize) {
         ptr::copy_nonoverlapping(ptr::from_ref(value).cast(), out, len);
         ptr::write_bytes(out.add(len), 0, size - len);
     }
+}
+
+/// Returns the active MTU of the port in bytes.
+///
+/// # Errors
+/// Returns an `errno` value.
+pub(crate) fn mtu(context: &Context) -> Result<u32, c_int> {
+    let attr = context.device().query_port(1).map_err(|_| libc::EINVAL)?;
+    // `ibv_mtu` has 1 for 256 bytes, and each further value is twice as much.
+    Ok(128 << context.persona().active_mtu(attr.active_mtu).min(5))
 }
 
 fn port(context: &Context, attr: &PortAttr) -> ibv_port_attr {

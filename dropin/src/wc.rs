@@ -2,7 +2,7 @@
 
 use core::ffi::c_uint;
 
-use uwarp_verbs::{Completion, Status, WcOpcode};
+use uwarp_verbs::{Completion, DatagramSource, Status, WcOpcode};
 
 use crate::abi::{self, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status};
 
@@ -47,15 +47,33 @@ pub(crate) fn opcode(opcode: WcOpcode) -> ibv_wc_opcode {
     }
 }
 
-/// Returns `imm_data` or `invalidated_rkey`, and the flag that tells which of them it is.
+/// Returns `imm_data` or `invalidated_rkey`, and the flags: which of them it is, and whether there
+/// is a Global Route Header.
 ///
 /// Immediate Data has eight bytes on the wire (RFC 7306 section 6). `imm_data` has the first four,
 /// in the same order.
 pub(crate) fn extra(done: &Completion) -> (u32, c_uint) {
-    match (done.immediate, done.invalidated) {
+    let grh = done.datagram.map_or(0, |_| abi::IBV_WC_GRH);
+    let (extra, flag) = match (done.immediate, done.invalidated) {
         (Some([a, b, c, d, ..]), _) => (u32::from_ne_bytes([a, b, c, d]), abi::IBV_WC_WITH_IMM),
         (None, Some(stag)) => (stag, abi::IBV_WC_WITH_INV),
         (None, None) => (0, 0),
+    };
+    (extra, flag | grh)
+}
+
+/// Returns the number of the queue pair that sent a datagram.
+pub(crate) fn src_qp(done: &Completion) -> u32 {
+    done.datagram.map_or(0, DatagramSource::qp_num)
+}
+
+/// Returns the service level. That of a datagram tells the kind of its packet, as with mlx5 over
+/// RoCE v2: 2 is IPv4, and 1 is IPv6. UCX drops all others (`uct_ud_iface_check_grh`).
+pub(crate) fn sl(done: &Completion) -> u8 {
+    match done.datagram.map(DatagramSource::is_ipv6) {
+        None => 0,
+        Some(false) => 2,
+        Some(true) => 1,
     }
 }
 
@@ -85,11 +103,11 @@ pub(crate) fn convert(done: &Completion) -> ibv_wc {
         byte_len: byte_len(done),
         __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data },
         qp_num: done.qp_num,
-        src_qp: 0,
+        src_qp: src_qp(done),
         wc_flags,
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: sl(done),
         dlid_path_bits: 0,
     }
 }

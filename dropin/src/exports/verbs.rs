@@ -2,7 +2,7 @@
 
 use super::{absent_names as absent, exports};
 use crate::qp::{extended, modify};
-use crate::{channel, cq, device, events, fork, mr, pd, qp, query, srq, strings};
+use crate::{ah, channel, cq, device, events, fork, mr, pd, qp, query, srq, strings};
 
 exports! {
     "@@IBVERBS_1.0"
@@ -20,11 +20,14 @@ exports! {
     ibv_ack_cq_events => channel::ack_cq_events,
     ibv_alloc_pd => pd::alloc_pd,
     ibv_close_device => device::close_device,
+    ibv_create_ah => ah::create_ah,
+    ibv_create_ah_from_wc => ah::create_ah_from_wc,
     ibv_create_cq => cq::create_cq,
     ibv_create_qp => qp::create_qp,
     ibv_create_srq => srq::create_srq,
     ibv_dealloc_pd => pd::dealloc_pd,
     ibv_dereg_mr => mr::dereg_mr,
+    ibv_destroy_ah => ah::destroy_ah,
     ibv_destroy_cq => cq::destroy_cq,
     ibv_destroy_qp => qp::destroy_qp,
     ibv_destroy_srq => srq::destroy_srq,
@@ -38,6 +41,7 @@ exports! {
     ibv_get_device_guid => device::get_device_guid,
     ibv_get_device_list => device::get_device_list,
     ibv_get_device_name => device::get_device_name,
+    ibv_init_ah_from_wc => ah::init_ah_from_wc,
     ibv_modify_qp => modify::modify_qp,
     ibv_modify_srq => srq::modify_srq,
     ibv_node_type_str => strings::node_type_str,
@@ -109,11 +113,7 @@ absent! {
     "@@IBVERBS_1.1"
     ibv_attach_mcast => errno,
     ibv_copy_ah_attr_from_kern => nothing,
-    ibv_create_ah => null,
-    ibv_create_ah_from_wc => null,
-    ibv_destroy_ah => errno,
     ibv_detach_mcast => errno,
-    ibv_init_ah_from_wc => errno,
     ibv_resolve_eth_l2_from_gid => errno,
 }
 

@@ -12,14 +12,16 @@ use core::ptr;
 use parking_lot::Mutex;
 use uwarp_verbs::{RemoteBuffer, SendWr, Sge, WindowBind};
 
+use super::datagram::Destination;
+use super::pair::Service;
 use super::room::Space;
-use super::{QpInner, post};
+use super::{QpInner, datagram, post};
 use crate::abi::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
     IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
-    IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QPT_UC, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp,
-    ibv_qp_ex, ibv_qp_type, ibv_sge,
+    IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QPT_UC, IBV_QPT_UD, ibv_ah, ibv_data_buf, ibv_mw,
+    ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_qp_type, ibv_sge,
 };
 use crate::panic_guard::{entry, quick};
 use crate::{errno, qp, wc};
@@ -41,10 +43,14 @@ const WITH_RESPONSE: u64 = (IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) as u64;
 
+/// Operations of a queue pair for datagrams.
+const OF_DATAGRAMS: u64 = (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM) as u64;
+
 /// Returns the operations that an extended queue pair of this type supports.
 pub(super) fn supported(qp_type: ibv_qp_type) -> u64 {
     match qp_type {
         IBV_QPT_UC => SUPPORTED & !WITH_RESPONSE,
+        IBV_QPT_UD => OF_DATAGRAMS,
         _ => SUPPORTED,
     }
 }
@@ -71,6 +77,8 @@ struct Draft {
     flags: c_uint,
     operation: Operation,
     data: Data,
+    /// Destination of a datagram, and its Immediate Data.
+    datagram: (Option<Destination>, Option<[u8; 4]>),
 }
 
 #[derive(Clone, Copy)]
@@ -177,6 +185,25 @@ impl Draft {
 }
 
 impl Drafts {
+    /// Posts all drafts of a queue pair for datagrams. If one has no destination, or if the queue
+    /// has no room for all, posts none.
+    fn post_datagrams(&mut self, inner: &QpInner) -> Result<(), c_int> {
+        let lacks = |draft: &Draft| draft.datagram.0.is_none();
+        if self.drafts.iter().any(lacks) {
+            return Err(libc::EINVAL);
+        }
+        if self.drafts.len() > inner.qp.send_room() {
+            return Err(libc::ENOMEM);
+        }
+        for draft in &self.drafts {
+            let send = draft.request(&self.sges, &self.bytes)?;
+            if let (Some(to), imm) = draft.datagram {
+                datagram::post(inner, send, to, imm)?;
+            }
+        }
+        Ok(())
+    }
+
     fn clear(&mut self) {
         self.drafts.clear();
         self.sges.clear();
@@ -188,6 +215,9 @@ impl Drafts {
     fn post(&mut self, inner: &QpInner) -> Result<(), c_int> {
         if let Some(errno) = self.failed {
             return Err(errno);
+        }
+        if inner.sends_datagrams {
+            return self.post_datagrams(inner);
         }
         let mut list: Vec<SendWr<'_>> = mem::take(&mut self.list);
         let requests = self
@@ -215,11 +245,20 @@ impl Drafts {
 }
 
 /// Sets the pointers to the functions that the inline functions of `verbs.h` call.
-pub(super) fn fill(shown: &mut ibv_qp_ex) {
+pub(super) fn fill(shown: &mut ibv_qp_ex, service: Service) {
     shown.wr_start = Some(wr_start);
     shown.wr_complete = Some(wr_complete);
     shown.wr_abort = Some(wr_abort);
     shown.wr_send = Some(wr_send);
+    shown.wr_set_sge = Some(wr_set_sge);
+    shown.wr_set_sge_list = Some(wr_set_sge_list);
+    shown.wr_set_inline_data = Some(wr_set_inline_data);
+    shown.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    if service == Service::Datagrams {
+        shown.wr_send_imm = Some(wr_send_datagram_imm);
+        shown.wr_set_ud_addr = Some(wr_set_ud_addr);
+        return;
+    }
     shown.wr_send_imm = Some(wr_send_imm);
     shown.wr_send_inv = Some(wr_send_inv);
     shown.wr_rdma_write = Some(wr_rdma_write);
@@ -229,10 +268,6 @@ pub(super) fn fill(shown: &mut ibv_qp_ex) {
     shown.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
     shown.wr_local_inv = Some(wr_local_inv);
     shown.wr_bind_mw = Some(wr_bind_mw);
-    shown.wr_set_sge = Some(wr_set_sge);
-    shown.wr_set_sge_list = Some(wr_set_sge_list);
-    shown.wr_set_inline_data = Some(wr_set_inline_data);
-    shown.wr_set_inline_data_list = Some(wr_set_inline_data_list);
 }
 
 /// `ibv_qp_to_qp_ex`: NULL for a queue pair that was created without this interface.
@@ -310,6 +345,7 @@ unsafe fn begin(pointer: *mut ibv_qp_ex, operation: Operation) {
                     flags,
                     operation,
                     data,
+                    datagram: (None, None),
                 });
             });
         }
@@ -325,6 +361,41 @@ unsafe extern "C-unwind" fn wr_send(pointer: *mut ibv_qp_ex) {
 unsafe extern "C-unwind" fn wr_send_imm(pointer: *mut ibv_qp_ex, imm: u32) {
     // SAFETY: as above.
     unsafe { begin(pointer, Operation::SendImmediate(wc::immediate(imm))) };
+}
+
+/// Begins a datagram with Immediate Data.
+unsafe extern "C-unwind" fn wr_send_datagram_imm(pointer: *mut ibv_qp_ex, imm: u32) {
+    // SAFETY: as above.
+    unsafe { begin(pointer, Operation::Send) };
+    quick((), || {
+        // SAFETY: as above.
+        unsafe {
+            with(pointer, |drafts| {
+                if let Some(last) = drafts.drafts.last_mut() {
+                    last.datagram.1 = Some(imm.to_ne_bytes());
+                }
+            })
+        };
+    });
+}
+
+unsafe extern "C-unwind" fn wr_set_ud_addr(
+    pointer: *mut ibv_qp_ex,
+    ah: *mut ibv_ah,
+    qp_num: u32,
+    qkey: u32,
+) {
+    quick((), || {
+        // SAFETY: as above; the program passes an existing handle.
+        unsafe {
+            with(pointer, |drafts| {
+                match (Destination::new(ah, qp_num, qkey), drafts.drafts.last_mut()) {
+                    (Some(to), Some(last)) => last.datagram.0 = Some(to),
+                    _ => drafts.failed = Some(libc::EINVAL),
+                }
+            })
+        };
+    });
 }
 
 unsafe extern "C-unwind" fn wr_send_inv(pointer: *mut ibv_qp_ex, rkey: u32) {

@@ -5,6 +5,7 @@
     reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
+mod datagram;
 pub(crate) mod extended;
 pub(crate) mod modify;
 pub(crate) mod pair;
@@ -17,14 +18,15 @@ use core::ptr;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use uwarp_verbs::{Qp, QpCaps};
+use uwarp_verbs::llp::LlpError;
+use uwarp_verbs::{DeviceError, Qp, QpCaps};
 
 use self::extended::Work;
-use self::pair::Pairing;
+use self::pair::{Pairing, Service};
 use crate::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-    IBV_QPS_RESET, IBV_QPT_RC, IBV_QPT_UC, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap,
-    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type, ibv_srq,
+    IBV_QPS_RESET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_context, ibv_cq, ibv_pd, ibv_qp,
+    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type, ibv_srq,
 };
 use crate::context::Context;
 use crate::object::Object;
@@ -32,7 +34,7 @@ use crate::panic_guard::entry;
 use crate::registry::{DESTROYING, QPS};
 use crate::users::User;
 use crate::warnings::OnceWarning;
-use crate::{cancel, cq, errno, pd, srq};
+use crate::{cancel, cq, errno, pd, query, srq};
 
 /// Internal state of an `ibv_qp`, which programs do not see.
 pub(crate) struct QpInner {
@@ -46,6 +48,8 @@ pub(crate) struct QpInner {
     asked: AtomicU32,
     /// Attributes of a queue pair that can be connected by its number; `None` on an iWARP device.
     pairing: Option<Pairing>,
+    /// The queue pair has the type UD.
+    sends_datagrams: bool,
     /// Drafts of requests, if the program asked for the interface `ibv_qp_ex`.
     work: Option<Work>,
     _in_pd: User,
@@ -110,7 +114,7 @@ fn caps(cap: &ibv_qp_cap) -> QpCaps {
 ///
 /// # Errors
 /// Returns an `errno` value: `EOPNOTSUPP` for types that the device does not have. It has RC, and
-/// UC if queue pairs can be connected by their numbers.
+/// UC and UD if queue pairs can be connected by their numbers.
 ///
 /// # Safety
 /// All pointers point to existing objects.
@@ -121,9 +125,10 @@ pub(crate) unsafe fn create(
 ) -> Result<*mut ibv_qp, c_int> {
     // SAFETY: the domain exists, and the program does not write this field.
     let context = unsafe { Context::of((*pd).context) };
-    let unreliable = match (wanted.qp_type, context.rendezvous()) {
-        (IBV_QPT_RC, _) => false,
-        (IBV_QPT_UC, Some(_)) => true,
+    let service = match (wanted.qp_type, context.rendezvous()) {
+        (IBV_QPT_RC, _) => Service::Reliable,
+        (IBV_QPT_UC, Some(_)) => Service::Unreliable,
+        (IBV_QPT_UD, Some(_)) => Service::Datagrams,
         _ => return Err(libc::EOPNOTSUPP),
     };
     if wanted.send_cq.is_null() || wanted.recv_cq.is_null() {
@@ -134,18 +139,26 @@ pub(crate) unsafe fn create(
         unsafe { (pd::of(pd), cq::of(wanted.send_cq), cq::of(wanted.recv_cq)) };
     let mut granted = caps(cap);
     let builder = domain.pd.qp().signal_all(wanted.sq_sig_all);
-    let mut builder = builder.late_faults(true).unreliable(unreliable);
+    let mut builder = builder
+        .late_faults(true)
+        .unreliable(service == Service::Unreliable);
     if !wanted.srq.is_null() {
         // SAFETY: guaranteed by the caller.
         builder = builder.srq(&unsafe { srq::of(wanted.srq) }.srq);
         (granted.max_recv_wr, granted.max_recv_sge) = (0, 0);
     }
     if let Some(rendezvous) = context.rendezvous() {
-        builder = builder.rendezvous(rendezvous);
+        builder = match service {
+            Service::Datagrams => builder.datagrams(rendezvous, query::mtu(context)?),
+            Service::Reliable | Service::Unreliable => builder.rendezvous(rendezvous),
+        };
     }
     let builder = builder.caps(granted);
     let qp = builder.build(&send_cq.cq, &recv_cq.cq);
-    let qp = qp.map_err(|error| errno::of_device(&error))?;
+    let qp = qp.map_err(|error| match error {
+        DeviceError::Network(LlpError::Misuse { .. }) => libc::EOPNOTSUPP,
+        error => errno::of_device(&error),
+    })?;
     *cap = ibv_qp_cap {
         max_send_wr: granted.max_send_wr,
         max_recv_wr: granted.max_recv_wr,
@@ -169,7 +182,7 @@ pub(crate) unsafe fn create(
     base.state = IBV_QPS_RESET;
     base.qp_type = wanted.qp_type;
     if wanted.by_calls {
-        extended::fill(&mut shown);
+        extended::fill(&mut shown, service);
     }
     let number = qp.qp_num();
     let inner = QpInner {
@@ -177,7 +190,8 @@ pub(crate) unsafe fn create(
         end_warning: OnceWarning::new(),
         refusal_warning: OnceWarning::new(),
         asked: AtomicU32::new(IBV_QPS_RESET),
-        pairing: context.pairing(unreliable),
+        pairing: context.pairing(service),
+        sends_datagrams: service == Service::Datagrams,
         work: wanted.by_calls.then(Work::default),
         _in_pd: domain.users.add(),
     };

@@ -24,8 +24,8 @@ use std::sync::atomic::Ordering;
 
 use uwarp_verbs::{Access, IbvQpState, QpModify, QpState};
 
-use super::QpInner;
 use super::pair::Pairing;
+use super::{QpInner, datagram};
 use crate::abi::{
     IBV_MTU_1024, IBV_QP_ACCESS_FLAGS, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_PORT,
     IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE,
@@ -52,6 +52,11 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
     }
     if mask & IBV_QP_PORT != 0 && attr.port_num != 1 {
         return Err(libc::EINVAL);
+    }
+    if let Some(pairing) = &inner.pairing
+        && inner.sends_datagrams
+    {
+        return datagram::modify(inner, pairing, attr, mask);
     }
     let mut change = QpModify::new();
     if mask & IBV_QP_ACCESS_FLAGS != 0 {
@@ -189,7 +194,7 @@ fn is_paired(inner: &QpInner) -> bool {
 
 /// Returns the state that the program requested last, if that is INIT, RTR or RTS, and RESET
 /// otherwise.
-fn last_step(inner: &QpInner) -> ibv_qp_state {
+pub(super) fn last_step(inner: &QpInner) -> ibv_qp_state {
     match inner.asked.load(Ordering::Relaxed) {
         asked @ (IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) => asked,
         _ => IBV_QPS_RESET,

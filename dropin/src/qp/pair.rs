@@ -52,18 +52,28 @@ const MAX_MTU: u32 = 5;
 /// Unit of `ibv_qp_attr.timeout`, which is an exponent of two.
 const TIMEOUT_UNIT: Duration = Duration::from_nanos(4096);
 
+/// Type of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Service {
+    /// Reliable connection (RC).
+    Reliable,
+    /// Unreliable connection (UC).
+    Unreliable,
+    /// Unreliable datagrams (UD).
+    Datagrams,
+}
+
 /// Numbers and attributes of a queue pair that can be connected by its number.
 pub(crate) struct Pairing {
     gids: Arc<[GidEntry]>,
     /// Minimum time that a send waits for the peer.
     patience: Duration,
-    /// The queue pair has the type UC.
-    unreliable: bool,
+    service: Service,
     state: Mutex<State>,
 }
 
 struct State {
-    /// The program has given the queue pair its peer.
+    /// The program has given the queue pair its peer, or it receives datagrams.
     is_paired: bool,
     /// Attributes that the program has set.
     set: ibv_qp_attr,
@@ -73,17 +83,22 @@ struct State {
 pub(super) type Refusal = (c_int, &'static str);
 
 impl Pairing {
-    pub(crate) fn new(gids: Arc<[GidEntry]>, patience: Duration, unreliable: bool) -> Self {
+    pub(crate) fn new(gids: Arc<[GidEntry]>, patience: Duration, service: Service) -> Self {
         Pairing {
             gids,
             patience,
-            unreliable,
+            service,
             state: Mutex::new(State {
                 is_paired: false,
                 // SAFETY: all bytes may be zero: the structure has only numbers.
                 set: unsafe { mem::zeroed() },
             }),
         }
+    }
+
+    /// Records that a queue pair for datagrams receives.
+    pub(super) fn opened(&self) {
+        self.state.lock().is_paired = true;
     }
 
     /// Returns true if the queue pair has a peer that was named by its number.
@@ -120,13 +135,13 @@ impl Pairing {
         if now != IBV_QPS_INIT {
             return Err((libc::EINVAL, "RTR follows INIT"));
         }
-        let (needs, words) = match self.unreliable {
-            false => (
+        let (needs, words) = match self.service {
+            Service::Reliable => (
                 FOR_RTR,
                 "the mask for RTR must contain IBV_QP_AV, IBV_QP_PATH_MTU, IBV_QP_DEST_QPN, \
                  IBV_QP_RQ_PSN, IBV_QP_MAX_DEST_RD_ATOMIC and IBV_QP_MIN_RNR_TIMER",
             ),
-            true => (
+            Service::Unreliable | Service::Datagrams => (
                 FOR_RTR_UNRELIABLE,
                 "the mask for RTR must contain IBV_QP_AV, IBV_QP_PATH_MTU, IBV_QP_DEST_QPN and \
                  IBV_QP_RQ_PSN",
@@ -138,7 +153,7 @@ impl Pairing {
         if !(1..=MAX_MTU).contains(&attr.path_mtu) {
             return Err((libc::EINVAL, "the path MTU is no value of enum ibv_mtu"));
         }
-        let (local, addr) = self.path(&attr.ah_attr)?;
+        let (local, addr) = path(&self.gids, &attr.ah_attr)?;
         let options = PairOptions::default()
             .local(local)
             .ird(attr.max_dest_rd_atomic.into())
@@ -170,7 +185,7 @@ impl Pairing {
         mask: u32,
     ) -> Result<(), Refusal> {
         match now {
-            IBV_QPS_RTR if self.unreliable => match mask & FOR_RTS_UNRELIABLE {
+            IBV_QPS_RTR if self.service != Service::Reliable => match mask & FOR_RTS_UNRELIABLE {
                 FOR_RTS_UNRELIABLE => Ok(()),
                 _ => Err((libc::EINVAL, "the mask for RTS must contain IBV_QP_SQ_PSN")),
             },
@@ -187,36 +202,40 @@ impl Pairing {
             _ => Err((libc::EINVAL, "RTS follows RTR")),
         }
     }
+}
 
-    /// Returns the local address of a path, and the address of the peer.
-    fn path(&self, path: &ibv_ah_attr) -> Result<(Option<SocketAddr>, IpAddr), Refusal> {
-        if path.port_num != 1 {
-            return Err((libc::EINVAL, "the port of the path is not 1"));
-        }
-        if path.is_global == 0 {
-            return Ok((None, Ipv4Addr::LOCALHOST.into()));
-        }
-        let own = self.gids.get(usize::from(path.grh.sgid_index));
-        let own = own.ok_or((libc::EINVAL, "the GID table has no entry sgid_index"))?;
-        // SAFETY: every field of the union is made of numbers.
-        let peer = Ipv6Addr::from(unsafe { path.grh.dgid.raw }).to_canonical();
-        if peer.is_unspecified() || peer.is_multicast() {
-            return Err((libc::EINVAL, "the GID of the peer is no unicast address"));
-        }
-        let local = match Ipv6Addr::from(own.gid.0).to_canonical() {
-            IpAddr::V4(addr) => SocketAddr::new(addr.into(), 0),
-            IpAddr::V6(addr) => {
-                let scope = match addr.is_unicast_link_local() {
-                    true => own.interface,
-                    false => 0,
-                };
-                SocketAddrV6::new(addr, 0, 0, scope).into()
-            }
-        };
-        // The program may have chosen an entry of the other family; TCP then chooses the address.
-        let is_usable = local.is_ipv4() == peer.is_ipv4();
-        Ok((is_usable.then_some(local), peer))
+/// Returns the local address of a path, and the address of the peer.
+pub(crate) fn path(
+    gids: &[GidEntry],
+    path: &ibv_ah_attr,
+) -> Result<(Option<SocketAddr>, IpAddr), Refusal> {
+    if path.port_num != 1 {
+        return Err((libc::EINVAL, "the port of the path is not 1"));
     }
+    if path.is_global == 0 {
+        return Ok((None, Ipv4Addr::LOCALHOST.into()));
+    }
+    let own = gids.get(usize::from(path.grh.sgid_index));
+    let own = own.ok_or((libc::EINVAL, "the GID table has no entry sgid_index"))?;
+    // SAFETY: every field of the union is made of numbers.
+    let peer = Ipv6Addr::from(unsafe { path.grh.dgid.raw }).to_canonical();
+    if peer.is_unspecified() || peer.is_multicast() {
+        return Err((libc::EINVAL, "the GID of the peer is no unicast address"));
+    }
+    let local = match Ipv6Addr::from(own.gid.0).to_canonical() {
+        IpAddr::V4(addr) => SocketAddr::new(addr.into(), 0),
+        IpAddr::V6(addr) => {
+            let scope = match addr.is_unicast_link_local() {
+                true => own.interface,
+                false => 0,
+            };
+            SocketAddrV6::new(addr, 0, 0, scope).into()
+        }
+    };
+    // The program may have chosen an entry of the other family; the network then chooses the
+    // address.
+    let is_usable = local.is_ipv4() == peer.is_ipv4();
+    Ok((is_usable.then_some(local), peer))
 }
 
 /// Returns the time that a send waits for the peer: four times what InfiniBand would repeat it for,
@@ -294,7 +313,7 @@ mod tests {
             entry("2001:db8::1", 2),
             entry("fe80::1", 3),
         ];
-        Pairing::new(gids.into(), Duration::from_secs(5), false)
+        Pairing::new(gids.into(), Duration::from_secs(5), Service::Reliable)
     }
 
     fn path(dgid: &str, sgid_index: u8) -> ibv_ah_attr {
@@ -310,7 +329,7 @@ mod tests {
     #[test]
     fn a_gid_is_an_address_of_either_family_and_no_gid_is_this_host() {
         let pairing = pairing();
-        let found = |dgid, index| pairing.path(&path(dgid, index)).unwrap();
+        let found = |dgid, index| super::path(&pairing.gids, &path(dgid, index)).unwrap();
         let v4 = "192.0.2.9".parse().unwrap();
         assert_eq!(
             found("::ffff:192.0.2.9", 0),
@@ -328,7 +347,7 @@ mod tests {
         let mut here = path("::", 9);
         here.is_global = 0;
         assert_eq!(
-            pairing.path(&here).unwrap(),
+            super::path(&pairing.gids, &here).unwrap(),
             (None, Ipv4Addr::LOCALHOST.into())
         );
     }
@@ -343,14 +362,16 @@ mod tests {
             ("2001:db8::9", 3),
         ] {
             assert_eq!(
-                pairing.path(&path(dgid, index)).unwrap_err().0,
+                super::path(&pairing.gids, &path(dgid, index))
+                    .unwrap_err()
+                    .0,
                 libc::EINVAL,
                 "{dgid}"
             );
         }
         let mut elsewhere = path("2001:db8::9", 1);
         elsewhere.port_num = 2;
-        assert!(pairing.path(&elsewhere).is_err());
+        assert!(super::path(&pairing.gids, &elsewhere).is_err());
     }
 
     #[test]

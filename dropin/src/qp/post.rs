@@ -10,8 +10,8 @@ use core::mem::MaybeUninit;
 
 use uwarp_verbs::{Access, PostError, Qp, RecvWr, RemoteBuffer, SendWr, WindowBind};
 
-use super::QpInner;
 use super::room::{Room, Space, aligned};
+use super::{QpInner, datagram};
 use crate::abi::{
     IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
     IBV_ACCESS_ZERO_BASED, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
@@ -167,6 +167,10 @@ pub(crate) fn flagged(mut request: SendWr<'_>, flags: c_uint) -> SendWr<'_> {
 /// # Safety
 /// `wr` is a list or NULL, and everything that it points to exists.
 unsafe fn send(inner: &QpInner, mut wr: *mut ibv_send_wr) -> Result<(), Refused<ibv_send_wr>> {
+    if inner.sends_datagrams {
+        // SAFETY: guaranteed by the caller.
+        return unsafe { datagram::send(inner, wr) };
+    }
     while !wr.is_null() {
         // SAFETY: guaranteed by the caller.
         wr = unsafe { send_some(inner, wr) }?;

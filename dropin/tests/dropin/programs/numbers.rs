@@ -46,6 +46,13 @@ pub(super) const ROWS: &[Row] = &[
         way: Way::Own(numbers),
     },
     Row {
+        name: "datagrams",
+        packages: &["libibverbs-dev", "gcc"],
+        files: &[],
+        flags: ROCE,
+        way: Way::Own(datagrams),
+    },
+    Row {
         name: "numbers-two-hosts",
         packages: &["ibverbs-utils", "perftest", "iproute2", "util-linux"],
         files: &[],
@@ -99,6 +106,9 @@ pub(super) const ROWS: &[Row] = &[
     pingpong!("ibv_uc_pingpong", "ibv_uc_pingpong", ""),
     pingpong!("ibv_uc_pingpong", "ibv_uc_pingpong-g", "-g 0"),
     pingpong!("ibv_uc_pingpong", "ibv_uc_pingpong-e", "-g 0 -e"),
+    pingpong!("ibv_ud_pingpong", "ibv_ud_pingpong", "-g 0"),
+    pingpong!("ibv_ud_pingpong", "ibv_ud_pingpong-e", "-g 0 -e"),
+    pingpong!("ibv_ud_pingpong", "ibv_ud_pingpong-s-1024", "-g 0 -s 1024"),
     perftest!(
         "ib_write_bw",
         "numbers-ib_write_bw",
@@ -226,6 +236,19 @@ pub(super) const ROWS: &[Row] = &[
         "2       1000"
     ),
     perftest!(
+        "ib_send_lat",
+        "numbers-ib_send_lat-c-UD",
+        "-F -n 1000 -c UD",
+        "2       1000"
+    ),
+    // So many datagrams fit into the receive buffer that every system grants.
+    perftest!(
+        "ib_send_bw",
+        "numbers-ib_send_bw-c-UD",
+        "-F -n 100 -s 1024 -c UD",
+        "1024       100"
+    ),
+    perftest!(
         "ib_write_bw",
         "numbers-ib_write_bw-x",
         "-F -n 1000 -x 0",
@@ -296,6 +319,43 @@ a queue pair of the parent and one of the child
   2: success
   child 0
 ";
+
+/// Output of `tests/c/datagrams.c`.
+const DATAGRAMS: &str = "handles
+  without a GRH 1, to no host 1
+steps
+  INIT without a key 1
+  post in RTR 1
+  state 3, key 0x11111111
+a datagram of two elements, with Immediate Data
+  flags 3, length 51, from 1, sl 2, imm 7
+  two element
+an answer to a handle from the completion
+  flags 1, length 46, from 1, sl 2, imm 0
+  answer
+by calls
+  flags 3, length 45, from 1, sl 2, imm 9
+  calls
+  no destination 1
+what is refused
+  longer than the MTU 1, without a handle 1, a Write 1, an unknown operation 1
+dropped, and then one that arrives
+  flags 1, length 45, from 1, sl 2, imm 0
+  last.
+";
+
+fn datagrams(place: Place<'_>) -> Result<String, String> {
+    let program = c::compile(place.prefix, "cc", "datagrams.c", &["-libverbs"])?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
+    let device = "UWARP_DEVICE=tcp:127.0.0.1";
+    let said = place
+        .start(&["env", device, "UWARP_QUIET=1", program])?
+        .end()?;
+    match said == DATAGRAMS {
+        true => Ok(said),
+        false => Err(said),
+    }
+}
 
 fn numbers(place: Place<'_>) -> Result<String, String> {
     own(place, "numbers.c", SHORT, NUMBERS)
@@ -391,6 +451,11 @@ pair 192.0.2.2 ibv_rc_pingpong -g 0 -c
 pair 192.0.2.2 ibv_rc_pingpong -g 1 -c
 pair 192.0.2.2 ib_write_bw -F -n 500 -x 0
 pair 192.0.2.2 ib_read_bw -F -n 500 -x 1
+pair 192.0.2.2 ibv_uc_pingpong -g 1
+pair 192.0.2.2 ibv_ud_pingpong -g 0
+pair 192.0.2.2 ibv_ud_pingpong -g 1
+pair 192.0.2.2 ib_send_lat -F -n 500 -c UD -x 0
+pair 192.0.2.2 ib_send_lat -F -n 500 -c UD -x 1
 echo all is well
 "#;
 
