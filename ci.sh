@@ -172,7 +172,8 @@ part_test() {
     cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$said" || status=$?
     if [ "$status" != 0 ]; then
         say "what has failed"
-        awk '/^failures:/ { show = 1 } show; /^test result:/ { show = 0 }' "$said"
+        awk '/Running|Doc-tests/ { binary = $0 } /^failures:/ && !show { print binary; show = 1 }
+            show; /^test result:/ { show = 0 }' "$said"
     fi
     rm -f "$said"
     return "$status"

@@ -81,7 +81,9 @@ impl Numbered for PostErrorKind {
             PostErrorKind::SendQueueFull { .. }
             | PostErrorKind::RecvQueueFull { .. }
             | PostErrorKind::SrqFull { .. } => Errno::NOMEM,
-            PostErrorKind::ImmediateUnfit { .. } => Errno::OPNOTSUPP,
+            PostErrorKind::ImmediateUnfit { .. } | PostErrorKind::NoSendWithImmediate => {
+                Errno::OPNOTSUPP
+            }
             _ => Errno::INVAL,
         }
     }

@@ -377,7 +377,7 @@ static void atomics_and_immediates(struct end *client, struct end *server)
 	CHECK(wc.imm_data == htonl(0xfeedbeef) && wc.qp_num == uw_qp_num(server->qp));
 	CHECK(counter[1] == 42);
 
-	/* iWARP has no Send with Immediate Data. */
+	/* Only queue pairs that are connected by their numbers have a Send with Immediate Data. */
 	wr.opcode = UW_WR_SEND_WITH_IMM;
 	CHECK(uw_post_send(client->qp, &wr) == EOPNOTSUPP);
 	CHECK(strstr(uw_error(), "7306") != NULL);

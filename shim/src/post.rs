@@ -82,7 +82,9 @@ pub(crate) fn posted(result: Result<(), PostError>) -> c_int {
         PostErrorKind::SendQueueFull { .. }
         | PostErrorKind::RecvQueueFull { .. }
         | PostErrorKind::SrqFull { .. } => Errno::NOMEM,
-        PostErrorKind::ImmediateUnfit { .. } => Errno::OPNOTSUPP,
+        PostErrorKind::ImmediateUnfit { .. } | PostErrorKind::NoSendWithImmediate => {
+            Errno::OPNOTSUPP
+        }
         _ => Errno::INVAL,
     };
     failed(errno, &error)

@@ -32,7 +32,7 @@ pub(super) enum Tool {
 /// How the programs connect.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Way {
-    /// With librdmacm (`-R`).
+    /// With librdmacm (`-R`), in the persona `iwarp`.
     Cm,
     /// By the numbers of their queue pairs, in the persona `roce`. Writes complete as with `Cm`.
     Numbers,
@@ -44,7 +44,7 @@ impl Way {
     /// Options of `uwarp run`.
     pub(super) fn persona(self) -> &'static [&'static str] {
         match self {
-            Way::Cm => &[],
+            Way::Cm => &["--persona", "iwarp"],
             Way::Numbers | Way::NumbersPlaced => &["--persona", "roce"],
         }
     }

@@ -14,8 +14,9 @@
 
 static struct ibv_qp *qps[ALONE];
 static struct address ours[ALONE], theirs[ALONE];
-static char memory[128];
-static struct ibv_mr *mr;
+/* A message for each queue pair, sent and received. */
+static uint32_t sent[ALONE], received[ALONE];
+static struct ibv_mr *sent_mr, *received_mr;
 static struct ibv_cq *cq;
 
 static void create(int count)
@@ -38,12 +39,14 @@ static void create(int count)
 
 static void start(int i, struct address peer)
 {
-	struct ibv_sge to = { (uintptr_t)memory + 64, 64, mr->lkey };
-	struct ibv_sge from = { (uintptr_t)memory, 64, mr->lkey };
+	struct ibv_sge to = { (uintptr_t)(received + i), 4, received_mr->lkey };
+	struct ibv_sge from = { (uintptr_t)(sent + i), 4, sent_mr->lkey };
 	struct ibv_recv_wr receive = { .wr_id = i, .sg_list = &to, .num_sge = 1 }, *bad_receive;
 	struct ibv_send_wr send = { .wr_id = i, .sg_list = &from, .num_sge = 1,
 				    .opcode = IBV_WR_SEND }, *bad;
 
+	/* The number of the queue pair that is to receive it. */
+	sent[i] = peer.number;
 	connect_to(qps[i], peer, 1);
 	if (ibv_post_recv(qps[i], &receive, &bad_receive) || ibv_post_send(qps[i], &send, &bad))
 		die("post");
@@ -75,6 +78,9 @@ static void finish(int count)
 		}
 		left -= got;
 	}
+	for (int i = 0; i < count; i++)
+		if (received[i] != qps[i]->qp_num)
+			die("a message for another queue pair");
 }
 
 static void destroy(int count)
@@ -97,7 +103,8 @@ int main(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 	child = split();
 	open_device();
-	mr = registered(memory, sizeof memory);
+	sent_mr = registered(sent, sizeof sent);
+	received_mr = registered(received, sizeof received);
 	if (!(cq = ibv_create_cq(context, 2 * ALONE, NULL, NULL, 0)))
 		die("ibv_create_cq");
 	create(PAIRS);

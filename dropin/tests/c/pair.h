@@ -37,6 +37,8 @@ static pid_t split(void)
 	child = fork();
 	if (child < 0)
 		die("fork");
+	/* If one of the two dies, the other would wait for ever. */
+	alarm(500);
 	other = ends[child == 0];
 	close(ends[child != 0]);
 	return child;

@@ -36,9 +36,6 @@ pub(crate) const TABLES: [Table; 4] = [
     },
 ];
 
-/// Functions that are set, but always fail (`src/qp/extended.rs`): `ibv_wr_complete` then returns
-/// `EOPNOTSUPP`.
-const REFUSED: &[&str] = &["wr_send_imm"];
 /// Functions that return 0, for features that iWARP does not have.
 const ZERO: &[&str] = &["zero", "zero_byte"];
 
@@ -66,7 +63,6 @@ impl Table {
             function: called(field),
             here: match filled.get(field) {
                 None => "no",
-                Some(_) if REFUSED.contains(field) => "no",
                 Some(function) if ZERO.contains(function) => "0",
                 Some(_) => "yes",
             },

@@ -52,6 +52,7 @@ impl Form {
             }
             PostErrorKind::InlineTooLong { got, .. } => too_long && Some(got) == self.inline,
             PostErrorKind::ImmediateUnfit { .. } => unfit,
+            PostErrorKind::NoSendWithImmediate | PostErrorKind::LongImmediate => unfit && !asks,
             PostErrorKind::NoSinkToInvalidate { .. } => no_sink,
             PostErrorKind::AtomicSink {
                 elements,

@@ -210,7 +210,8 @@ pub struct Completion {
     /// True if the peer requested a solicited event.
     pub solicited: bool,
     /// The 8 bytes of Immediate Data of a [`WcOpcode::RecvImmediate`], in wire order (RFC 7306
-    /// section 6).
+    /// section 6). Of a [`WcOpcode::Recv`]: the 4 bytes of a
+    /// [Send with Immediate Data](crate::SendWr::send_with_immediate), and 4 zeros.
     pub immediate: Option<[u8; 8]>,
     /// Number of bytes of the Write that preceded this Immediate Data (`byte_len` of `ibv_wc`). It
     /// is 0 if no Write preceded it, or if a message in between took a receive.

@@ -221,8 +221,8 @@ impl Connection {
         if wr.imm.is_none() && !wr.invalidate_sink && !matches!(wr.op, SendOp::Atomic { .. }) {
             return Ok(());
         }
-        self.check_immediate(wr)?;
-        check_extras(wr)
+        check_extras(wr)?;
+        self.check_immediate(wr)
     }
 
     /// Completes the whole send queue.
@@ -294,6 +294,7 @@ impl Connection {
     ///
     /// If the Immediate Data follows a Write, the completion also reports the length of that Write.
     pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool) {
+        self.immediate_of_send = None;
         let (written, _) = core::mem::take(&mut self.last_write);
         self.complete_receive_with(|wr_id, qp_num| Completion {
             wr_id,
@@ -339,12 +340,15 @@ fn check_remote(wr: &SendWr<'_>, len: u32) -> Result<(), PostErrorKind> {
     })
 }
 
-/// Performs the checks of [`check_form`] for a request that needs them (RFC 7306).
+/// Performs the checks of [`Connection::check_form`] for a request that needs them (RFC 7306).
 fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     let (operation, takes_immediate) = match wr.op {
         SendOp::Write { .. } => ("an RDMA Write", true),
         SendOp::Immediate => ("Immediate Data", true),
-        SendOp::Send { .. } => ("a Send", true),
+        SendOp::Send { invalidate, .. } => match invalidate {
+            None => ("a Send", true),
+            Some(_) => ("a Send with Invalidate", false),
+        },
         SendOp::Read { .. } => ("an RDMA Read", false),
         SendOp::Atomic { .. } => ("an atomic operation", false),
         SendOp::Local(_) => ("a local request", false),

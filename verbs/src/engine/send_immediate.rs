@@ -9,7 +9,8 @@
 //!
 //! The Immediate Data comes first, because the receiver of a Send could not know whether to wait
 //! for it. It takes no receive of the program: the library has the buffer that each message on
-//! queue 0 needs (5041-7.1-06). Nothing is sent between the two messages.
+//! queue 0 needs (5041-7.1-06). Nothing is sent between the two messages. A receiver shows the last
+//! such data that came before the Send, and forgets it when other Immediate Data comes.
 //!
 //! Both sides say in the private data of MPA that they take it
 //! ([`hello`](crate::rendezvous::hello)). On other connections the marker has no meaning.
@@ -60,12 +61,13 @@ impl Connection {
         };
         let takes = match &self.stage {
             Stage::Open(stream) => stream.send_immediate,
-            // Not known yet. If the peer takes none, the request fails when its turn comes.
-            _ => self.pair.is_some(),
+            // Not known yet. If the peer takes none, the request fails when its turn comes. A QP
+            // that has ended flushes it.
+            _ => self.pair.is_some() || self.state.flushes(),
         };
         match wr.op {
-            SendOp::Send { .. } if data[4..] != [0; 4] => Err(PostErrorKind::LongImmediate),
             SendOp::Send { .. } if !takes => Err(PostErrorKind::NoSendWithImmediate),
+            SendOp::Send { .. } if data[4..] != [0; 4] => Err(PostErrorKind::LongImmediate),
             SendOp::Write { .. } | SendOp::Immediate if takes && is_marked(&data) => {
                 Err(PostErrorKind::ReservedImmediate)
             }

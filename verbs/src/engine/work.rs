@@ -73,7 +73,7 @@ pub(crate) struct SendWqe {
     pub(crate) op: SendOp,
     pub(crate) data: SendData,
     pub(crate) len: u32,
-    /// Immediate Data, after a Write or alone.
+    /// Immediate Data: after a Write, before a Send, or alone.
     pub(crate) imm: Option<ImmediateData>,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,

@@ -159,13 +159,15 @@ fn without_ord_there_are_no_atomics() {
 }
 
 #[test]
-fn a_send_a_read_and_an_atomic_carry_no_immediate_data() {
+fn a_read_an_atomic_and_a_send_with_invalidate_carry_no_immediate_data() {
     let (a, b) = pair(Wire::MEMORY);
     let sink = sink(&a);
     let sges = all_of(&sink);
     for (wr, what) in [
-        (SendWr::send(1, &sges), "a Send carries"),
-        (SendWr::send_inline(1, b"x").solicited(), "a Send carries"),
+        (
+            SendWr::send(1, &sges).invalidate(1),
+            "a Send with Invalidate carries",
+        ),
         (
             SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 1)),
             "an RDMA Read carries",

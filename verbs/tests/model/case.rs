@@ -137,6 +137,7 @@ pub(crate) enum Refused {
     NoSink,
     InlineTooLong,
     ImmediateUnfit,
+    SendWithImmediate,
     AtomicSink,
     Memory,
 }

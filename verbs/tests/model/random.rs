@@ -92,6 +92,7 @@ fn refused() -> impl Strategy<Value = Refused> {
         Just(Refused::NoSink),
         Just(Refused::InlineTooLong),
         Just(Refused::ImmediateUnfit),
+        Just(Refused::SendWithImmediate),
         Just(Refused::AtomicSink),
         Just(Refused::Memory),
     ]

@@ -288,7 +288,11 @@ impl Refused {
             Refused::TooManySges => SendWr::send(id, sges),
             Refused::NoSink => SendWr::send(id, &sges[..2]).invalidate_sink(),
             Refused::InlineTooLong => SendWr::write_inline(id, &LONG, RemoteBuffer::at(0, 0)),
-            Refused::ImmediateUnfit => SendWr::send(id, &sges[..1]).with_immediate([1; 8]),
+            Refused::ImmediateUnfit => {
+                SendWr::read(id, &sges[..1], RemoteBuffer::at(0, 0)).with_immediate([1; 8])
+            }
+            // A QP that flushes would take one with 4 bytes.
+            Refused::SendWithImmediate => SendWr::send(id, &sges[..1]).with_immediate([1; 8]),
             Refused::AtomicSink => SendWr::swap(id, &sges[..2], RemoteBuffer::at(0, 0), 1),
             // The fifth element exceeds its region.
             Refused::Memory => SendWr::send(id, &sges[4..]),
@@ -302,6 +306,9 @@ impl Refused {
             Refused::NoSink => matches!(kind, K::NoSinkToInvalidate { .. }),
             Refused::InlineTooLong => matches!(kind, K::InlineTooLong { got: 300, .. }),
             Refused::ImmediateUnfit => matches!(kind, K::ImmediateUnfit { .. }),
+            Refused::SendWithImmediate => {
+                matches!(kind, K::NoSendWithImmediate | K::LongImmediate)
+            }
             Refused::AtomicSink => matches!(kind, K::AtomicSink { elements: 2, .. }),
             Refused::Memory => matches!(kind, K::Memory(_)),
         }

@@ -1,12 +1,13 @@
 //! Sends with Immediate Data.
 
+use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::{
-    AcceptOptions, Completion, PairOptions, PeerQp, PostErrorKind, QpCaps, RecvWr, SendWr, Srq,
-    SrqAttr, Status, WcOpcode,
+    AcceptOptions, Completion, OnNoReceive, PairOptions, PeerQp, PostErrorKind, QpCaps, RecvWr,
+    RendezvousOptions, SendWr, Settings, Srq, SrqAttr, Status, WcOpcode,
 };
 
-use crate::common::{LIMIT, Setup, Wire};
-use crate::{Host, LOOPBACK, exchange, meet};
+use crate::common::{LIMIT, Setup, Wire, until};
+use crate::{Host, LOOPBACK, exchange, in_order, meet};
 
 /// Waits for a receive with this number. Returns its length, its Immediate Data and its flag for a
 /// solicited event.
@@ -25,39 +26,85 @@ fn received(host: &Host, wr_id: u64) -> (u32, Option<[u8; 8]>, bool) {
 
 #[test]
 fn a_send_with_immediate_data_takes_one_receive_and_completes_once_on_each_side() {
-    let [a, b] = [Host::here(), Host::here()];
-    let (x, y) = (a.qp(), b.qp());
-    // The first one is posted before it is known what the peer takes.
-    x.pair(b.peer(&y), &PairOptions::default()).unwrap();
-    b.receive(&y, 1);
-    x.post_send(&SendWr::send_with_immediate_inline(2, b"before", *b"\0imm"))
-        .unwrap();
-    y.pair(a.peer(&x), &PairOptions::default()).unwrap();
-    assert_eq!(a.cq.success(2).opcode, WcOpcode::Send);
-    assert_eq!(received(&b, 1), (6, Some(*b"\0imm\0\0\0\0"), false));
+    // The first host calls the second one.
+    for sender in [0, 1] {
+        let mut hosts = in_order::<2>();
+        hosts.rotate_left(sender);
+        let [(a, x), (b, y)] = &hosts;
+        // The first one is posted before it is known what the peer takes.
+        x.pair(b.peer(y), &PairOptions::default()).unwrap();
+        b.receive(y, 1);
+        x.post_send(&SendWr::send_with_immediate_inline(2, b"before", *b"\0imm"))
+            .unwrap();
+        y.pair(a.peer(x), &PairOptions::default()).unwrap();
+        assert_eq!(a.cq.success(2).opcode, WcOpcode::Send);
+        assert_eq!(received(b, 1), (6, Some(*b"\0imm\0\0\0\0"), false));
 
-    // Between Sends without, in both directions, inline and from memory.
-    let source = [a.region.sge(0, 32)];
-    a.region
-        .write_at(0, b"this is the payload of a message")
+        // Between Sends without, inline and from memory.
+        let source = [a.region.sge(0, 32)];
+        let payload = b"this is the payload of a message";
+        a.region.write_at(0, payload).unwrap();
+        for wr_id in 10..13 {
+            b.receive(y, wr_id);
+        }
+        x.post_send_all(&[
+            SendWr::send_inline(20, b"plain").unsignaled(),
+            SendWr::send_with_immediate(21, &source, [1, 2, 3, 4]).solicited(),
+            SendWr::send_inline(22, b""),
+        ])
         .unwrap();
-    for wr_id in 10..13 {
-        b.receive(&y, wr_id);
+        assert_eq!(received(b, 10), (5, None, false));
+        assert_eq!(received(b, 11), (32, Some([1, 2, 3, 4, 0, 0, 0, 0]), true));
+        assert_eq!(received(b, 12), (0, None, false));
+        let mut bytes = [0; 32];
+        b.region.read_at(2048, &mut bytes).unwrap();
+        assert_eq!(&bytes, payload);
+        assert_eq!([a.cq.next().wr_id, a.cq.next().wr_id], [21, 22]);
+        exchange([a, b], [x, y]);
     }
+}
+
+#[test]
+fn a_send_waits_for_a_receive_and_keeps_its_immediate_data() {
+    let mut settings = Settings::default();
+    settings.on_no_receive = OnNoReceive::Hold(LIMIT);
+    let options = RendezvousOptions::default().addr(Some(LOOPBACK));
+    let network = std::sync::Arc::<KernelNetwork>::default();
+    let (a, b) = (
+        Host::here(),
+        Host::with(network, LOOPBACK, options, settings),
+    );
+    let (x, y) = (a.qp(), b.qp());
+    meet([&a, &b], [&x, &y]);
     x.post_send_all(&[
-        SendWr::send_inline(20, b"plain").unsignaled(),
-        SendWr::send_with_immediate(21, &source, [1, 2, 3, 4]).solicited(),
-        SendWr::send_inline(22, b""),
+        SendWr::send_with_immediate_inline(1, b"one", *b"data").unsignaled(),
+        SendWr::send_with_immediate_inline(2, b"other", *b"more"),
     ])
     .unwrap();
-    assert_eq!(received(&b, 10), (5, None, false));
-    assert_eq!(received(&b, 11), (32, Some([1, 2, 3, 4, 0, 0, 0, 0]), true));
-    assert_eq!(received(&b, 12), (0, None, false));
-    let mut bytes = [0; 32];
-    b.region.read_at(2048, &mut bytes).unwrap();
-    assert_eq!(&bytes, b"this is the payload of a message");
-    assert_eq!([a.cq.next().wr_id, a.cq.next().wr_id], [21, 22]);
-    exchange([&a, &b], [&x, &y]);
+    // TCP has taken both, and the first one waits.
+    a.cq.success(2);
+    b.receive(&y, 3);
+    assert_eq!(received(&b, 3), (3, Some(*b"data\0\0\0\0"), false));
+    b.receive(&y, 4);
+    assert_eq!(received(&b, 4), (5, Some(*b"more\0\0\0\0"), false));
+}
+
+#[test]
+fn immediate_data_whose_send_was_lost_with_its_stream_is_not_shown_on_the_next_one() {
+    let [a, b] = [Host::here(), Host::here()];
+    let (x, y) = (a.qp(), b.qp());
+    meet([&a, &b], [&x, &y]);
+    // The Send finds no receive, which ends the connection.
+    x.post_send(&SendWr::send_with_immediate_inline(1, b"none", *b"lost"))
+        .unwrap();
+    let _ = a.cq.next();
+    for qp in [&x, &y] {
+        until("the QP is reset", || qp.reset());
+    }
+    meet([&a, &b], [&x, &y]);
+    b.receive(&y, 2);
+    x.post_send(&SendWr::send_inline(3, b"plain")).unwrap();
+    assert_eq!(received(&b, 2), (5, None, false));
 }
 
 #[test]
@@ -158,7 +205,7 @@ fn a_peer_of_another_release_that_takes_none_fails_what_was_posted_and_refuses_t
         }
     };
     for posted_before in [true, false] {
-        let _ = x.reset();
+        until("the QP is reset", || x.reset());
         x.pair(PeerQp::new(LOOPBACK, number), &PairOptions::default())
             .unwrap();
         let send = SendWr::send_with_immediate_inline(7, b"data", *b"data");

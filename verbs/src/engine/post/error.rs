@@ -121,7 +121,7 @@ pub enum PostErrorKind {
     },
     /// A Send with Immediate Data, to a peer that does not take one.
     #[error(
-        "the peer takes no Send with Immediate Data: iWARP has no such message, and only two uwarps whose queue pairs are connected by their numbers (Qp::pair) exchange it as two; post SendWr::immediate after the Send, or use write_with_immediate"
+        "the peer takes no Send with Immediate Data: on iWARP that is a message of its own (RFC 7306 section 6), and only two uwarps whose queue pairs are connected by their numbers (Qp::pair; for programs of libibverbs, the persona roce on both sides) take both in one request; use a Write with Immediate Data"
     )]
     NoSendWithImmediate,
     /// A Send with more than 4 bytes of Immediate Data.

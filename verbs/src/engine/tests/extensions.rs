@@ -1,7 +1,9 @@
 //! Messages of RFC 7306 between two sides: the sent bytes, the completions, and an Atomic Operation
 //! whose memory is deregistered before its turn.
 
-use super::wire::{ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, SEND_SE, Segment, WRITE, segments};
+use super::wire::{
+    ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, READ_RESPONSE, SEND_SE, Segment, WRITE, segments,
+};
 use super::*;
 use crate::RemoteBuffer;
 use uwarp_ddp::TaggedFault;
@@ -52,8 +54,8 @@ fn immediate_data_follows_its_write_before_anything_else() {
         len: 4096,
         ..sink(&client, 0)[0]
     }];
-    // The server has posted a Read too. The client's answer to it does not come between a Write and
-    // its Immediate Data either.
+    // The server has posted two Reads. The client answers one of them before the Write. The second
+    // answer has its turn after the Write, but does not come between it and its Immediate Data.
     let answer = {
         let (addr, rkey) = (client.memory.open.to_base(), client.memory.open.stag().0);
         let into = [Sge {
@@ -66,10 +68,10 @@ fn immediate_data_follows_its_write_before_anything_else() {
             .post_send(&SendWr::send_inline(9, b"first FPDU"))
             .unwrap();
         server.deliver(&client.bytes(), &pool);
-        server
-            .conn
-            .post_send(&SendWr::read(5, &into, RemoteBuffer::at(addr, rkey)))
-            .unwrap();
+        for wr_id in [5, 6] {
+            let read = SendWr::read(wr_id, &into, RemoteBuffer::at(addr, rkey));
+            server.conn.post_send(&read).unwrap();
+        }
         server.bytes()
     };
     let wr = SendWr::write_with_immediate(1, &source, RemoteBuffer::at(open, rkey), *b"imm data");
@@ -77,10 +79,8 @@ fn immediate_data_follows_its_write_before_anything_else() {
     client.deliver(&answer, &pool);
     let sent = client.bytes();
     let order = opcodes(&sent);
-    let last_write = order.iter().rposition(|opcode| *opcode == WRITE).unwrap();
-    assert_eq!(order[last_write + 1], IMMEDIATE, "{order:?}");
-    assert_eq!(order.iter().filter(|opcode| **opcode == WRITE).count(), 3);
-    assert_eq!(order.len(), 5);
+    let due = [READ_RESPONSE, WRITE, WRITE, WRITE, IMMEDIATE, READ_RESPONSE];
+    assert_eq!(order, due);
 
     server.deliver(&sent, &pool);
     let done = server.completions();
@@ -95,7 +95,7 @@ fn immediate_data_of_a_send_precedes_it_before_anything_else() {
     client.conn.take_send_immediate();
     server.conn.take_send_immediate();
     server.post_receives(2);
-    // The client has to answer a Read of the server, and takes turns between the two.
+    // The client has to answer two Reads of the server, and takes turns.
     let first = SendWr::send_inline(9, b"first FPDU");
     client.conn.post_send(&first).unwrap();
     server.deliver(&client.bytes(), &pool);
@@ -105,26 +105,29 @@ fn immediate_data_of_a_send_precedes_it_before_anything_else() {
         addr: memory.open.to_base(),
         len: 8,
     }];
-    server
-        .conn
-        .post_send(&SendWr::read(5, &into, from))
-        .unwrap();
-    let read = server.bytes();
+    for wr_id in [5, 6] {
+        let read = SendWr::read(wr_id, &into, from);
+        server.conn.post_send(&read).unwrap();
+    }
+    let reads = server.bytes();
     let payload = [Sge {
         len: 4096,
         ..sink(&client, 0)[0]
     }];
     let wr = SendWr::send_with_immediate(1, &payload, *b"4321").solicited();
     client.conn.post_send(&wr).unwrap();
-    client.deliver(&read, &pool);
+    client.deliver(&reads, &pool);
     let sent = client.bytes();
     let order = opcodes(&sent);
-    let at = order
-        .iter()
-        .position(|opcode| *opcode == IMMEDIATE)
-        .unwrap();
-    assert_eq!(order[at + 1..at + 4], [SEND_SE; 3], "{order:?}");
-    assert_eq!(order.len(), 5);
+    let due = [
+        READ_RESPONSE,
+        IMMEDIATE,
+        SEND_SE,
+        SEND_SE,
+        SEND_SE,
+        READ_RESPONSE,
+    ];
+    assert_eq!(order, due);
     // The receive is too short, and the connection ends as it would without Immediate Data.
     server.deliver(&sent, &pool);
     let done = server.completions();

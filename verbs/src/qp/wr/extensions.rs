@@ -121,8 +121,9 @@ impl<'a> SendWr<'a> {
 }
 
 /// Immediate Data (RFC 7306 section 6): 8 bytes that arrive in a completion of the peer's receive
-/// queue, as [`Completion::immediate`](crate::Completion::immediate). They consume one receive,
-/// whose memory is not touched and may have any size.
+/// queue, as [`Completion::immediate`](crate::Completion::immediate). Alone or after a
+/// Write they consume one receive, whose memory is not touched and may have any size. With a Send
+/// they come in the completion of its receive.
 ///
 /// On the wire, Immediate Data is a separate message. By convention the 4 bytes of other RDMA
 /// interfaces are the first 4 of the 8, followed by zeros; uwarp does not interpret them. Those
