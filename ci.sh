@@ -75,8 +75,8 @@ usage: ./ci.sh PART...
   bench-micro  single steps of the data path, by criterion; not in `all`
   instructions  instructions of the data path by callgrind, against bench/instructions.txt
            (installs valgrind when root); --record writes that file; not in `all`
-  dropin   unmodified RDMA programs of the distribution on the drop-in libibverbs and librdmacm
-           (installs them when root)
+  dropin   unmodified RDMA programs of the distribution on the drop-in libibverbs and librdmacm, in
+           both personas (installs them when root); `test` has the persona iwarp
   interop  tests, programs of the distribution and the conformance suite against Linux siw in a
            virtual machine (installs what it needs when root). A FILTER is a part of a test's name;
            without one it writes target/reports/interop.md. --dangerous adds the cases that crash or
@@ -352,7 +352,7 @@ part_demo() {
 # Debian packages with programs that run on the drop-in library, and with tools to compile programs
 # for it.
 DROPIN_PACKAGES="rdmacm-utils ibverbs-utils libibverbs1 librdmacm1 perftest qperf fio tgt libiscsi-bin qemu-system-x86 libfabric-bin libfabric1 python3-pyverbs
-    openmpi-bin libopenmpi-dev gcc libc6-dev libibverbs-dev librdmacm-dev iproute2 util-linux"
+    openmpi-bin libopenmpi-dev ucx-utils mpich libmpich-dev gcc libc6-dev libibverbs-dev librdmacm-dev iproute2 util-linux"
 
 # Prints those of the Debian packages that are not installed.
 missing_packages() { # PACKAGE...
@@ -389,7 +389,11 @@ part_dropin() {
     export UWARP_MIGRATIONS=${UWARP_MIGRATIONS:-50}
     release_build
     # `--workspace` selects the features of all members, as in `test`.
-    UWARP_BIN=$(realpath "${CARGO_TARGET_DIR:-target}")/release/uwarp cargo test --workspace --locked --test dropin
+    UWARP_BIN=$(realpath "${CARGO_TARGET_DIR:-target}")/release/uwarp
+    export UWARP_BIN
+    cargo test --workspace --locked --test dropin
+    say "the same in the persona roce"
+    UWARP_TEST_PERSONA=roce cargo test --workspace --locked --test dropin
 }
 
 part_interop() { # [--dangerous] FILTER...

@@ -76,14 +76,7 @@ impl Environment {
         }
         let peers = [("rfc", Peer::Rfc), ("siw", Peer::Siw)];
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
-        let persona = persona(&var, settings.peer)?;
-        if persona == Persona::Roce && settings.revision == Revision::One {
-            return Err(
-                "UWARP_PERSONA is 'roce' and UWARP_MPA is '1'; queue pairs are connected \
-                        by their numbers with MPA revision 2 only: leave one of the two out"
-                    .to_owned(),
-            );
-        }
+        let persona = persona(&var, settings.peer, settings.revision)?;
         // Programs that exchange queue pair numbers tell of their Writes by another connection.
         settings.placed_writes =
             switch(&var, "UWARP_PLACED_WRITES")?.unwrap_or(persona == Persona::Roce);
@@ -122,19 +115,28 @@ impl Environment {
     }
 }
 
-/// Reads the persona. A siw peer implies `iwarp`, because it connects by librdmacm only.
-fn persona(var: &impl Fn(&str) -> Option<OsString>, peer: Peer) -> Result<Persona, String> {
+/// Reads the persona. A siw peer and MPA revision 1 exclude `roce`, because only librdmacm connects
+/// them.
+fn persona(
+    var: &impl Fn(&str) -> Option<OsString>,
+    peer: Peer,
+    revision: Revision,
+) -> Result<Persona, String> {
     let personas = [("iwarp", Persona::Iwarp), ("roce", Persona::Roce)];
-    let asked = choice(var, "UWARP_PERSONA", &personas)?;
-    match (peer, asked) {
-        (Peer::Siw, Some(Persona::Roce)) => Err(
+    match choice(var, "UWARP_PERSONA", &personas)? {
+        Some(Persona::Roce) if peer == Peer::Siw => Err(
             "UWARP_PERSONA is 'roce' and UWARP_PEER is 'siw'; siw is an iWARP device, which \
              connects by librdmacm only: use UWARP_PERSONA=iwarp with it, or UWARP_PEER=rfc for a \
              peer that is uwarp"
                 .to_owned(),
         ),
-        (Peer::Siw, _) => Ok(Persona::Iwarp),
-        (_, asked) => Ok(asked.unwrap_or_default()),
+        Some(Persona::Roce) if revision == Revision::One => Err(
+            "UWARP_PERSONA is 'roce' and UWARP_MPA is '1'; queue pairs are connected by their \
+             numbers with MPA revision 2 only: leave one of the two out"
+                .to_owned(),
+        ),
+        Some(asked) => Ok(asked),
+        None => Ok(Persona::Iwarp),
     }
 }
 

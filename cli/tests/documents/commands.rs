@@ -77,6 +77,12 @@ const BLOCKS: &[(&str, &str, How)] = &[
         mostly: &["server DISCONNECT EVENT...", "wait for RDMA_READ_ADV state 10"],
         ..RUN
     })),
+    ("README.md", "uwarp run --persona roce", How::Run(Run {
+        dropin: true,
+        servers: 1,
+        programs: &["ibv_rc_pingpong"],
+        ..RUN
+    })),
     ("README.md", "export UWARP_TOKEN", How::Run(RUN)),
     ("README.md", "cargo example", How::Run(Run { examples: &["rpc"], ..RUN })),
     ("README.md", "cargo test", How::Named),

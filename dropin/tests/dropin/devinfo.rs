@@ -23,11 +23,12 @@ pub(crate) fn the_gid_table_stays_as_it_was_when_the_device_was_opened(
     prefix: &Prefix,
 ) -> Result<(), String> {
     const SCRIPT: &str = r#"
-"$uwarp" run -- "$program"
+run() { "$uwarp" run --persona iwarp -- "$program" "$@"; }
+run
 echo changed
-"$uwarp" run -- "$program" 'ip addr add 192.0.2.1/32 dev lo'
+run 'ip addr add 192.0.2.1/32 dev lo'
 echo later
-"$uwarp" run -- "$program"
+run
 "#;
     let said = apart(prefix, SCRIPT)?;
     let (first, rest) = said.split_once("changed\n").ok_or(said.as_str())?;
@@ -51,7 +52,8 @@ fn values(text: &str) -> BTreeMap<&str, &str> {
 
 /// Checks that each value that both tools show is the same.
 pub(crate) fn both_tools_show_the_same_device(prefix: &Prefix) -> Result<(), String> {
-    let place = Place { prefix, flags: &[] };
+    let flags = &["--persona", "iwarp"];
+    let place = Place { prefix, flags };
     let theirs = place.start(&["ibv_devinfo", "-v"])?.end()?;
     let mut command = unprivileged(&prefix.uwarp());
     let mut ours = place.spawn(command.arg("devinfo"), "uwarp devinfo".into())?;

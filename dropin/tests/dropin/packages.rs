@@ -18,6 +18,8 @@ pub(crate) fn library(soname: &str) -> Result<PathBuf, String> {
     let places = [
         "/usr/lib/x86_64-linux-gnu",
         "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib/x86_64-linux-gnu/ucx",
+        "/usr/lib/aarch64-linux-gnu/ucx",
         "/usr/lib64",
         "/usr/lib",
     ];

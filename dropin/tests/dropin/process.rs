@@ -15,6 +15,9 @@ use crate::prefix::Prefix;
 /// Time after which a program is considered to hang. The limit is long because a busy machine is
 /// slow: at a load average of 13, `ib_read_lat -a` took more than a minute.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
+/// Variable with the persona in which the programs run, except those with an own `--persona`. The
+/// default is that of uwarp.
+const PERSONA: &str = "UWARP_TEST_PERSONA";
 /// Interval between two checks of a condition, such as a line of output.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -85,6 +88,9 @@ impl Place<'_> {
             if variable.to_string_lossy().starts_with("UWARP_") {
                 command.env_remove(variable);
             }
+        }
+        if let Some(persona) = std::env::var_os(PERSONA) {
+            command.env("UWARP_PERSONA", persona);
         }
         let child = command
             .current_dir(&scratch)

@@ -6,15 +6,26 @@ const PACKAGES: &[&str] = &["libfabric-bin"];
 const FILES: &[&str] = &["libfabric.so.1"];
 
 pub(super) const ROWS: &[Row] = &[
-    row(
-        "fi_info-verbs",
-        PACKAGES,
-        FILES,
-        Way::Alone {
+    Row {
+        name: "fi_info-verbs",
+        packages: PACKAGES,
+        files: FILES,
+        flags: &["--persona", "roce"],
+        way: Way::Alone {
+            words: "fi_info -p verbs",
+            says: &["provider: verbs", "FI_PROTO_RDMA_CM_IB_RC"],
+        },
+    },
+    Row {
+        name: "fi_info-verbs-iwarp",
+        packages: PACKAGES,
+        files: FILES,
+        flags: &["--persona", "iwarp"],
+        way: Way::Alone {
             words: "fi_info -p verbs",
             says: &["provider: verbs", "FI_PROTO_IWARP"],
         },
-    ),
+    },
     row(
         "fi_pingpong-msg",
         PACKAGES,

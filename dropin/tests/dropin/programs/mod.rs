@@ -13,6 +13,7 @@ mod qperf;
 mod rdmacm;
 mod textbook;
 mod tgt;
+mod ucx;
 mod verbs;
 
 use std::path::Path;
@@ -102,6 +103,7 @@ pub(crate) fn rows() -> Vec<Row> {
         qemu::ROWS,
         fabric::ROWS,
         mpi::ROWS,
+        ucx::ROWS,
         pyverbs::ROWS,
     ];
     suites.concat()

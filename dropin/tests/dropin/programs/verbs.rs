@@ -14,22 +14,33 @@ pub(super) const ROWS: &[Row] = &[
             says: &["uwarp0"],
         },
     ),
-    row(
-        "ibv_devinfo",
-        PACKAGES,
-        &["ibv_devinfo"],
-        Way::Alone {
+    Row {
+        name: "ibv_devinfo",
+        packages: PACKAGES,
+        files: &["ibv_devinfo"],
+        flags: &["--persona", "roce"],
+        way: Way::Alone {
             words: "ibv_devinfo -v",
             says: &[
                 "uwarp0",
-                "iWARP (1)",
+                "InfiniBand (0)",
                 "PORT_ACTIVE (4)",
                 "Ethernet",
                 "max_qp:",
-                "GID[",
+                "RoCE v2",
             ],
         },
-    ),
+    },
+    Row {
+        name: "ibv_devinfo-iwarp",
+        packages: PACKAGES,
+        files: &["ibv_devinfo"],
+        flags: &["--persona", "iwarp"],
+        way: Way::Alone {
+            words: "ibv_devinfo -v",
+            says: &["uwarp0", "iWARP (1)", "Ethernet", "GID["],
+        },
+    },
     row(
         "ibv_asyncwatch",
         PACKAGES,
