@@ -76,8 +76,9 @@ fn link(links: &Path) -> io::Result<()> {
     fs::create_dir_all(links)?;
     symlink_atomically(&target, &links.join(VERBS))?;
     symlink_atomically(&target, &links.join(RDMACM))?;
-    // A build of some packages may lack it. Then the link leads nowhere, and `redirect` fails.
-    symlink_atomically(&Path::new("..").join(REDIRECT), &links.join(REDIRECT))
+    // Only `--preload` needs this one, and `redirect` fails if it leads nowhere.
+    let _ = symlink_atomically(&Path::new("..").join(REDIRECT), &links.join(REDIRECT));
+    Ok(())
 }
 
 /// Creates a symbolic link atomically, because other processes may look for it at the same time.

@@ -4,9 +4,11 @@
 //! A process ID alone is not enough. It is used again later, it has another meaning in another PID
 //! namespace (a container with the same `/dev/shm`), and the directory may be one that several
 //! machines share. So the name also has the boot ID of the machine, the number of the PID
-//! namespace, and the time when the process started.
+//! namespace, and the time when the process started. A process may execute another program, which
+//! has its stack at another address.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process;
@@ -18,14 +20,14 @@ const NAME: &str = "uwarp-sysfs-";
 pub(super) fn prefix() -> String {
     let own = process::id();
     match (namespace(), start(own)) {
-        (Some(namespace), Some(start)) => format!("{namespace}{own}-{start}-"),
+        (Some(namespace), Some((start, stack))) => format!("{namespace}{own}-{start}-{stack}-"),
         // Without `/proc`, nobody can find out that the process has ended.
         _ => NAME.to_owned(),
     }
 }
 
-/// Removes the directories in `place` whose processes have ended. Those of other users stay,
-/// because only their owner may remove them.
+/// Removes the directories in `place` whose processes have ended or execute another program now.
+/// Those of other users stay, because only their owner may remove them.
 pub(super) fn remove_abandoned(place: &Path) {
     let Some(namespace) = namespace() else { return };
     let all = fs::read_dir(place).into_iter().flatten().flatten();
@@ -38,14 +40,24 @@ pub(super) fn remove_abandoned(place: &Path) {
     }
 }
 
-/// Returns true if the process has ended. `name`: `PID-START-` and the rest of a name.
+/// Returns true if the process has ended, or if it is this one and has executed another program
+/// since. `name`: `PID-START-STACK-` and the rest of a name.
 fn has_ended(name: &str) -> bool {
     let mut parts = name.split('-').map(str::parse::<u64>);
-    let (Some(Ok(process)), Some(Ok(started))) = (parts.next(), parts.next()) else {
+    let [process, started, stack] = [(); 3].map(|()| parts.next().and_then(Result::ok));
+    let (Some(process), Some(started), Some(stack)) = (process, started, stack) else {
         return false;
     };
-    let process = u32::try_from(process);
-    process.is_ok_and(|process| start(process) != Some(started))
+    let Ok(process) = u32::try_from(process) else {
+        return false;
+    };
+    match start(process) {
+        Some(now) if process == process::id() => (now.0, now.1) != (started, stack),
+        Some(now) => now.0 != started,
+        // Without descriptors, or where `/proc` hides it, a process that runs cannot be read.
+        None => fs::metadata(format!("/proc/{process}"))
+            .is_err_and(|error| error.kind() == io::ErrorKind::NotFound),
+    }
 }
 
 /// Returns the start of the names that processes of this PID namespace use.
@@ -56,12 +68,16 @@ fn namespace() -> Option<String> {
     Some(format!("{NAME}{boot}-{number}-"))
 }
 
-/// Returns the time when a process started, in ticks since boot: field 22 of its `stat`. The name
-/// of the program, field 2, is in parentheses and may have spaces.
-fn start(process: u32) -> Option<u64> {
+/// Returns the time when a process started, in ticks since boot, and the address of its stack:
+/// fields 22 and 28 of its `stat`. The address is 0 where this process may not see it. The name of
+/// the program, field 2, is in parentheses and may have spaces.
+fn start(process: u32) -> Option<(u64, u64)> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, after) = stat.rsplit_once(')')?;
-    after.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = after.split_whitespace().skip(19);
+    let start = fields.next()?.parse().ok()?;
+    let stack = fields.nth(5)?.parse().ok()?;
+    Some((start, stack))
 }
 
 #[cfg(test)]
@@ -73,20 +89,23 @@ mod tests {
         let place = std::env::temp_dir().join(format!("uwarp-owner-{}", process::id()));
         let namespace = namespace().unwrap();
         let own = process::id();
-        let started = start(own).unwrap();
+        let (started, stack) = start(own).unwrap();
         let keep = [
             format!("{}x", prefix()),
-            format!("{namespace}{own}-{started}-abc"),
-            format!("{namespace}x-1-abc"),
+            format!("{namespace}{own}-{started}-{stack}-abc"),
+            format!("{namespace}x-1-1-abc"),
+            format!("{namespace}1-{}-1-abc", start(1).unwrap().0),
             format!("{namespace}{own}"),
             format!("{NAME}00000000-1-4000000000-1-abc"),
             format!("{NAME}abcdef"),
             "other".to_owned(),
         ];
-        // No process has a number this high. The own number was that of an older process.
+        // No process has a number this high. The own number was that of an older process, and this
+        // process was another program.
         let gone = [
-            format!("{namespace}4000000000-1-abc"),
-            format!("{namespace}{own}-{}-abc", started + 1),
+            format!("{namespace}4000000000-1-1-abc"),
+            format!("{namespace}{own}-{}-{stack}-abc", started + 1),
+            format!("{namespace}{own}-{started}-{}-abc", stack + 1),
         ];
         for name in keep.iter().chain(&gone) {
             fs::create_dir_all(place.join(name).join("sys/class")).unwrap();

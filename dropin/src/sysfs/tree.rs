@@ -1,6 +1,6 @@
 //! The temporary directory with the files. The process creates it at the first path that is mapped,
-//! and removes it when it exits. A process that is killed, or that calls `_exit`, leaves it there.
-//! The next process that creates one removes it (`owner.rs`).
+//! and removes it when it exits. A process that is killed, that calls `_exit`, or that executes
+//! another program leaves it there. The next process that creates one removes it (`owner.rs`).
 //!
 //! A forked child has counters and a device of its own, and so it creates its own directory.
 //!
@@ -15,10 +15,10 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::env;
 use std::ffi::CString;
-use std::fs::{self, Permissions};
-use std::io;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Once;
@@ -80,22 +80,28 @@ extern "C" fn remove_at_exit() {
 }
 
 impl Tree {
-    /// Creates the directory and all its files, in the first place that can be written to.
+    /// Creates the directory and all its files, in the first safe place with room for them.
     fn create(rnic: &Rnic) -> io::Result<Self> {
         let own = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let own = own.filter(|own| own.is_absolute());
         let shared = [PathBuf::from(SHARED_MEMORY), env::temp_dir()];
-        let mut root = Err(io::ErrorKind::NotFound.into());
+        let mut made = Err(io::ErrorKind::NotFound.into());
         for place in own.into_iter().chain(shared) {
-            owner::remove_abandoned(&place);
-            root = temporary_directory(&place);
-            if root.is_ok() {
+            made = safe(&place).and_then(|place| {
+                owner::remove_abandoned(&place);
+                Tree::create_in(&place, rnic)
+            });
+            if made.is_ok() {
                 break;
             }
         }
+        made
+    }
+
+    fn create_in(place: &Path, rnic: &Rnic) -> io::Result<Self> {
         let tree = Tree {
             process: process::id(),
-            root: root?,
+            root: temporary_directory(place)?,
         };
         let written = tree.write(rnic);
         if written.is_err() {
@@ -113,15 +119,14 @@ impl Tree {
         for (path, entry) in contents::entries(rnic) {
             let path = self.place(path.as_bytes());
             if let Some(directory) = path.parent() {
-                fs::create_dir_all(directory)?;
+                create_directories(directory)?;
             }
             match entry {
                 Entry::File(text) => {
-                    fs::write(&path, text + "\n")?;
-                    fs::set_permissions(&path, Permissions::from_mode(0o444))?;
+                    write_new(&path, &(text + "\n"))?;
                 }
                 Entry::Link(target) => symlink(target, &path)?,
-                Entry::Directory => fs::create_dir_all(&path)?,
+                Entry::Directory => create_directories(&path)?,
             }
         }
         Ok(())
@@ -138,9 +143,11 @@ impl Tree {
         }
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let new = self.root.join(format!("new-{count}"));
-        fs::write(&new, text)?;
-        fs::set_permissions(&new, Permissions::from_mode(0o444))?;
-        fs::rename(&new, place)
+        let written = write_new(&new, &text).and_then(|()| fs::rename(&new, place));
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        written
     }
 
     /// Returns the path of a file in the directory.
@@ -155,8 +162,28 @@ impl Tree {
     }
 }
 
-/// Creates a directory with a name that no other has. Only its user may write to it. A program that
-/// takes another user id later, as servers do, may still read it.
+/// Returns the path of a directory without symbolic links. Fails if another user could replace what
+/// is in it: it must be of this user and writable by nobody else, or a directory of root like
+/// `/tmp`, in which everybody may only replace what is his own.
+fn safe(place: &Path) -> io::Result<PathBuf> {
+    let place = fs::canonicalize(place)?;
+    let found = fs::metadata(&place)?;
+    // SAFETY: the function has no precondition.
+    let own = unsafe { libc::geteuid() };
+    let is_private = found.uid() == own && found.mode() & 0o022 == 0;
+    // In a user namespace root may have another number.
+    let is_of_system =
+        found.uid() == 0 || [SHARED_MEMORY, "/tmp"].map(Path::new).contains(&&*place);
+    let is_sticky = is_of_system && found.mode() & 0o1000 != 0;
+    match is_private || is_sticky {
+        true => Ok(place),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// Creates a directory with a name that no other has. Only its user may write to it. In a place
+/// that everybody may read, a program that takes another user id later, as servers do, may still
+/// read it.
 fn temporary_directory(place: &Path) -> io::Result<PathBuf> {
     let name = place
         .join(format!("{}XXXXXX", owner::prefix()))
@@ -170,7 +197,26 @@ fn temporary_directory(place: &Path) -> io::Result<PathBuf> {
     }
     let path = PathBuf::from(std::ffi::OsString::from_vec(name.into_bytes()));
     fs::set_permissions(&path, Permissions::from_mode(0o755))?;
-    fs::canonicalize(path)
+    Ok(path)
+}
+
+/// Creates a directory and those above it. Everybody may read them, whatever the process's `umask`.
+fn create_directories(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = path.parent() {
+        create_directories(above)?;
+    }
+    fs::create_dir(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o755))
+}
+
+/// Creates a file, which must not exist, that everybody may read.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_permissions(Permissions::from_mode(0o444))
 }
 
 #[cfg(test)]
@@ -211,6 +257,30 @@ mod tests {
         let root = tree.root().to_owned();
         tree.remove();
         assert!(!root.exists());
+    }
+
+    #[test]
+    fn a_place_in_which_others_can_replace_files_is_not_safe() {
+        let name = format!("uwarp-places-{}", process::id());
+        let place = safe(&env::temp_dir()).unwrap().join(name);
+        create_directories(&place).unwrap();
+        let mode = |mode| fs::set_permissions(&place, Permissions::from_mode(mode)).unwrap();
+        assert_eq!(safe(&place).unwrap(), place);
+        for open in [0o775, 0o757, 0o777] {
+            mode(open);
+            safe(&place).unwrap_err();
+        }
+        mode(0o700);
+        let link = place.join("link");
+        symlink(&place, &link).unwrap();
+        assert_eq!(safe(&link).unwrap(), place);
+        // A link where a file is to be written is not followed.
+        let victim = place.join("victim");
+        fs::write(&victim, "before").unwrap();
+        symlink(&victim, place.join("new")).unwrap();
+        write_new(&place.join("new"), "after").unwrap_err();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "before");
+        fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]

@@ -120,10 +120,9 @@ impl DatagramSource {
 
     /// Returns the origin of a datagram; `None` if its QP number is none.
     pub(crate) fn of(header: &Header) -> Option<Self> {
-        let number = header.source & 0x00FF_FFFF;
+        let number = NonZeroU32::new(header.source).filter(|number| number.get() >> 24 == 0)?;
         let family = if header.is_ipv6() { Self::IPV6 } else { 0 };
-        NonZeroU32::new(number)?;
-        NonZeroU32::new(number | family).map(DatagramSource)
+        Some(DatagramSource(number | family))
     }
 
     /// Number of the QP that sent it.

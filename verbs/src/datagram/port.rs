@@ -118,7 +118,7 @@ impl DatagramPort {
             match self.socket.try_recv(buffer) {
                 Ok(Some((len, from))) => {
                     let bytes = buffer.get(..len).unwrap_or_default();
-                    if let Err(why) = self.deliver(bytes, from.ip()) {
+                    if let Err(why) = self.deliver(bytes, from) {
                         tracing::debug!(%from, why, "a datagram is dropped");
                     }
                 }
@@ -132,10 +132,13 @@ impl DatagramPort {
     }
 
     /// Gives a datagram to its QP. Returns the reason why it is dropped.
-    fn deliver(&self, bytes: &[u8], from: std::net::IpAddr) -> Result<(), &'static str> {
+    fn deliver(&self, bytes: &[u8], from: std::net::SocketAddr) -> Result<(), &'static str> {
         let (header, payload) = Header::parse(bytes).ok_or("it is none of a queue pair")?;
-        if !self.any_source && header.from != from.to_canonical() {
-            return Err("it comes from another address than it says");
+        // A queue pair sends from its own port, which no other process of its host can have.
+        let is_its_own =
+            header.from == from.ip().to_canonical() && header.source >> 8 == u32::from(from.port());
+        if !self.any_source && !is_its_own {
+            return Err("it comes from another address or port than it says");
         }
         let rendezvous = self.rendezvous.upgrade();
         let qp = rendezvous.and_then(|rendezvous| rendezvous.qp(header.destination));

@@ -117,15 +117,19 @@ impl Connection {
         let Some(source) = DatagramSource::of(header) else {
             return Err("its source is no queue pair");
         };
+        let len = GRH + payload.len();
+        // Checked before it is taken, because the receive may be that of an SRQ.
+        if self.rq.next_len().is_some_and(|room| (room as usize) < len) {
+            return Err("the receive is too short");
+        }
         if !self.rq.take(false, &mut self.events) {
             return Err("no receive is posted");
         }
-        let len = GRH + payload.len();
         let Some(wqe) = self.rq.taken() else {
             return Err("no receive is posted");
         };
         if (wqe.len as usize) < len {
-            // The receive stays for the next datagram.
+            // Another QP took the receive that was checked. This one stays for the next datagram.
             return Err("the receive is too short");
         }
         let placed = (wqe.data.place(0, &header.grh(payload.len())))

@@ -376,6 +376,7 @@ impl Connection {
             abort: self.fin.abort,
             ..FinState::default()
         };
+        self.rq.stream_over();
         self.recorder.stream_over(self.tx.taken_to());
         self.tx = super::transmit::TxBatch::default();
     }

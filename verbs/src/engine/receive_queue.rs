@@ -329,6 +329,11 @@ impl ReceiveQueue {
         self.drops = !self.take(false, events);
     }
 
+    /// Forgets that the current message is dropped: its stream is over.
+    pub(crate) fn stream_over(&mut self) {
+        self.drops = false;
+    }
+
     /// Returns true if the current message is dropped.
     pub(crate) fn drops(&self) -> bool {
         self.drops
@@ -401,6 +406,7 @@ impl ReceiveQueue {
         qp_num: u32,
         mut complete: impl FnMut(Completion),
     ) {
+        self.stream_over();
         let mut first = first;
         while let Some(wqe) = self.taken.take().or_else(|| match &mut self.source {
             Source::Own(store) => store.take(),

@@ -273,7 +273,9 @@ impl QpInner {
             rtr_offered: RtrKinds::NONE,
             private_data: Vec::new(),
         };
-        locked.driven.conn.start_open(negotiated, llp.emss());
+        if !locked.driven.conn.start_open(negotiated, llp.emss()) {
+            return Err(PairError::QpInUse { state });
+        }
         locked.driven.conn.take_send_immediate();
         let held = PeerCharges {
             peer: account,
