@@ -4,7 +4,7 @@
 
 use super::connection::Connection;
 use super::post::PostErrorKind;
-use super::work::{Blamed, Progress, SendWqe};
+use super::work::{Progress, SendWqe};
 use crate::cause::{Cause, LocalProblem, Unmapped};
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::datagram::DatagramSource;
@@ -12,7 +12,7 @@ use crate::datagram::format::{GRH, Header};
 use crate::event::EndReason;
 use crate::mem::{LocalFaultKind, MemorySource, PinnedRegions};
 use crate::qp::state::{QpEvent, QpState};
-use crate::qp::wr::{SendOp, SendWr, Source};
+use crate::qp::wr::{self, SendOp, SendWr, Source};
 
 impl Connection {
     /// Makes the QP receive and send datagrams. Returns false if it is not for datagrams, or not
@@ -67,15 +67,7 @@ impl Connection {
                 Ok(true)
             }
             Err(problem) => {
-                let cause = Cause::local(problem);
-                let status = Status::LocalProtection;
-                self.end(EndReason::LocalError { cause });
-                self.flush_sends(Some(Blamed {
-                    sequence,
-                    status,
-                    cause,
-                }));
-                self.detach(QpEvent::LlpLost);
+                self.fail_without_stream(sequence, Status::LocalProtection, problem);
                 Ok(false)
             }
         }
@@ -138,9 +130,7 @@ impl Connection {
             self.datagram_receive_gone(fault.kind);
             return Err("the memory of the receive is gone");
         }
-        let immediate = header
-            .immediate
-            .map(|[a, b, c, d]| [a, b, c, d, 0, 0, 0, 0]);
+        let immediate = header.immediate.map(wr::send_immediate);
         // At most the length of the receive, which is a `u32`.
         let byte_len = u32::try_from(len).unwrap_or(u32::MAX);
         self.complete_receive_with(|wr_id, qp_num| Completion {

@@ -338,15 +338,8 @@ impl Connection {
                     .map(|fault| (Status::LocalProtection, LocalProblem::Element(fault))),
             };
             if let Some((status, problem)) = failure {
-                let cause = Cause::local(problem);
                 self.fin.abort = true;
-                self.end(EndReason::LocalError { cause });
-                self.flush_sends(Some(Blamed {
-                    sequence,
-                    status,
-                    cause,
-                }));
-                self.detach(QpEvent::LlpLost);
+                self.fail_without_stream(sequence, status, problem);
                 return false;
             }
             self.sq.framed(Progress::Answered);
@@ -358,6 +351,23 @@ impl Connection {
             pair.begins_at = begins_at;
         }
         matches!(self.state, QpState::Connecting | QpState::Rts)
+    }
+
+    /// Fails a request for a reason of this side, and ends the QP. No peer is told.
+    pub(super) fn fail_without_stream(
+        &mut self,
+        sequence: u64,
+        status: Status,
+        problem: LocalProblem,
+    ) {
+        let cause = Cause::local(problem);
+        self.end(EndReason::LocalError { cause });
+        self.flush_sends(Some(Blamed {
+            sequence,
+            status,
+            cause,
+        }));
+        self.detach(QpEvent::LlpLost);
     }
 
     /// Leaves the stream, or the attempt to open one, and keeps all posted work.

@@ -7,14 +7,13 @@ pub use error::PostErrorKind;
 
 use super::connection::{Connection, QpContext};
 use super::receive_queue::PostRules;
-use super::send_immediate;
 use super::work::{Blamed, ImmediateData, Progress};
 use crate::cause::Cause;
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::mem::{ATOMIC_LEN, LocalFault};
 use crate::progress::doorbell::REQUEST_BYTES;
 use crate::qp::state::QpState;
-use crate::qp::wr::{RecvWr, SendOp, SendWr, Source};
+use crate::qp::wr::{self, RecvWr, SendOp, SendWr, Source};
 
 /// Limits of a QP's queues: work requests, elements per request, and inline data in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -281,7 +280,7 @@ impl Connection {
         self.complete_receive_with(|wr_id, qp_num| Completion {
             wr_id,
             opcode: WcOpcode::Recv,
-            immediate: immediate.map(send_immediate::shown),
+            immediate: immediate.map(wr::send_immediate),
             byte_len,
             qp_num,
             invalidated,

@@ -35,11 +35,6 @@ pub(super) fn before_send(of_send: ImmediateData) -> ImmediateData {
     }
 }
 
-/// Returns the Immediate Data that the completion of a receive shows.
-pub(super) fn shown([a, b, c, d]: [u8; 4]) -> [u8; 8] {
-    [a, b, c, d, 0, 0, 0, 0]
-}
-
 fn is_marked(data: &[u8]) -> bool {
     data.get(4..) == Some(&MARKER)
 }

@@ -10,6 +10,7 @@ use crate::mr::RemoteBuffer;
 mod extensions;
 mod local;
 
+pub(crate) use extensions::send_immediate;
 pub use local::BindWr;
 
 /// A work request for the send queue (`ibv_send_wr`): a Send, an RDMA Write or Read, an Atomic

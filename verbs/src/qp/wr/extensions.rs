@@ -197,7 +197,7 @@ impl<'a> SendWr<'a> {
     }
 }
 
-/// Returns the Immediate Data of a Send as requests and completions show it.
-fn send_immediate([a, b, c, d]: [u8; 4]) -> [u8; 8] {
+/// Returns 4 bytes of Immediate Data as requests and completions show them.
+pub(crate) fn send_immediate([a, b, c, d]: [u8; 4]) -> [u8; 8] {
     [a, b, c, d, 0, 0, 0, 0]
 }
