@@ -19,9 +19,10 @@ usage: ./ci.sh PART...
        ./ci.sh interop [--dangerous] [FILTER...]
        ./ci.sh sim [OPTION...]
        ./ci.sh aarch64 [sample | whole]
-       ./ci.sh bench [scale | smol | dropin] [OPTION...]
+       ./ci.sh bench [scale | dropin] [OPTION...]
        ./ci.sh bench whole [--rounds N]
        ./ci.sh instructions [--record]
+       ./ci.sh roots [NAME...]
   fmt      formatting
   words    the language of comments and docs: width, first words, phrases to avoid
   book     the HTML site of all pages by mdBook (installs it), in target/book; a broken link fails
@@ -65,18 +66,23 @@ usage: ./ci.sh PART...
            has 4,000
   robustness  hostile peers attack a real process, with full loads, about 28 minutes; writes
            target/reports/robustness.md; not in `all`, whose `test` has small loads
-  bench    uwarp beside raw TCP and other programs, about 5 minutes; writes
+  bench    uwarp beside raw TCP and other programs, about 8 minutes; writes
            target/reports/performance.md; not in `all`. --install-peers installs the other programs
-           when root. More sections of that report: `bench scale` (many connections and regions),
-           `bench smol` (TCP in user space beside a bare smoltcp), `bench dropin` (unmodified RDMA
-           programs beside `uwarp perf`, MPI beside MPI over TCP). `bench whole` runs all of these
-           and bench-siw, about 25 minutes, or 5 with --rounds 1, which shows no spread
+           when root, and --json FILE writes all values. More sections of that report: `bench scale`
+           (many connections), `bench dropin` (unmodified RDMA programs beside `uwarp perf`, MPI
+           beside MPI over TCP). `bench whole` runs all of these and bench-siw, about 20 minutes,
+           or 5 with --rounds 1, which shows no spread
   bench-siw  uwarp beside Linux siw in a virtual machine; a section of the same report; not in `all`
   bench-micro  single steps of the data path, by criterion; not in `all`
-  instructions  instructions of the data path by callgrind, against bench/instructions.txt
+  instructions  instructions of the data path by callgrind, against dev/bench/instructions.txt
            (installs valgrind when root); --record writes that file; not in `all`
   dropin   unmodified RDMA programs of the distribution on the drop-in libibverbs and librdmacm, in
-           both personas (installs them when root); `test` has the persona iwarp
+           both personas, and published crates and wheels (installs them when root); `test` has the
+           programs in the default persona
+  roots    root file systems of other distributions (trixie: Debian 13) for the tests of `dropin`,
+           in roots in the target directory, by mmdebstrap (installs it when root) from the mirror of
+           this machine's apt; a root that is up to date is kept. `all` makes them, and `test` then
+           runs every 13th of their rows
   interop  tests, programs of the distribution and the conformance suite against Linux siw in a
            virtual machine (installs what it needs when root). A FILTER is a part of a test's name;
            without one it writes target/reports/interop.md. --dangerous adds the cases that crash or
@@ -115,11 +121,21 @@ own_namespace() {
     unshare -Urn sh -c "$try" 2>/dev/null || unshare -n sh -c "$try" 2>/dev/null
 }
 
-# Flags that compile the sites for deliberate faults (mutant/) into the stack. A `cfg` is used,
+# Flags that compile the sites for deliberate faults (dev/mutant/) into the stack. A `cfg` is used,
 # because a Cargo feature would be published.
 MUTANTS="${RUSTFLAGS-} --cfg uwarp_mutants"
 
-part_fmt() { cargo fmt --all --check; }
+part_fmt() {
+    cargo fmt --all --check
+    cargo fmt --manifest-path dropin/tests/crates/Cargo.toml --check
+    # Cargo would take `tests/x.rs` for a test of its own.
+    local modules
+    modules=$(find . -name mod.rs -not -path './target/*' -not -path '*/tests/*/mod.rs')
+    if [ -n "$modules" ]; then
+        printf 'a module `x` is `x.rs`, not `x/mod.rs`:\n%s\n' "$modules" >&2
+        return 1
+    fi
+}
 part_clippy() {
     cargo clippy --workspace --all-targets --locked -- -D warnings
     RUSTFLAGS=$MUTANTS cargo clippy -p uwarp-mutant -p uwarp-sim -p uwarp-fuzz --all-targets --locked -- -D warnings
@@ -191,12 +207,12 @@ part_miri() { # [sample]
     # XorShift is the cheapest generator of random numbers.
     export PROPTEST_CASES=${MIRI_CASES:-4} PROPTEST_RNG_ALGORITHM=xs INSTA_WORKSPACE_ROOT=$PWD
     local miri="cargo +$NIGHTLY miri test --locked --lib"
-    # Builds uwarp-verbs and its dependencies before the two processes below start. The protocol
+    # Builds uwarp-engine and its dependencies before the two processes below start. The protocol
     # crates need dependencies with other features, which their process builds itself.
-    $miri --no-run -p uwarp-verbs
+    $miri --no-run -p uwarp-engine
     local said
     said=$(mktemp)
-    $miri -p uwarp-verbs mem:: >"$said" 2>&1 &
+    $miri -p uwarp-engine >"$said" 2>&1 &
     local other=$! status=0
     # ddp and rdmap forbid `unsafe` and depend on no crate that has it, so a sample leaves them out.
     # mpa depends on a CRC of processor instructions.
@@ -236,14 +252,14 @@ part_sim() { # OPTION...
 
 part_sim_sample() { part_sim --seeds 4000; }
 
-part_bench() { # [scale | smol | dropin] OPTION... | whole [--rounds N]
+part_bench() { # [scale | dropin] OPTION... | whole [--rounds N]
     if [ "${1-}" = whole ]; then
         shift
         bench_whole "$@"
         return
     fi
     local built=${CARGO_TARGET_DIR:-target}/release which=() more=()
-    case "${1-}" in scale | smol | dropin)
+    case "${1-}" in scale | dropin)
         which=("$1")
         shift
         ;;
@@ -251,13 +267,11 @@ part_bench() { # [scale | smol | dropin] OPTION... | whole [--rounds N]
     # The drop-in library must be next to the command.
     [ "${which[*]}" != dropin ] || more=(-p uwarp-dropin)
     cargo build --release --locked -p uwarp -p uwarp-bench "${more[@]}"
-    # `scale` measures the library in its own process and needs no command.
-    [ "${which[*]}" = scale ] || which+=(--uwarp "$built/uwarp")
-    "$built/uwarp-bench" "${which[@]}" --write "$(report_path performance)" "$@"
+    "$built/uwarp-bench" "${which[@]}" --uwarp "$built/uwarp" --write "$(report_path performance)" "$@"
 }
 
 bench_whole() { # [--rounds N]
-    local rounds=() peers=() part
+    local rounds=() peers=()
     if [ $# -gt 0 ]; then
         if [ $# != 2 ] || [ "$1" != --rounds ] || ! [[ $2 =~ ^[1-9][0-9]*$ ]]; then
             echo "bench whole takes --rounds N, N being at least 1, and nothing else; it was given: $*" >&2
@@ -267,7 +281,7 @@ bench_whole() { # [--rounds N]
         peers=(--peer-rounds "$2")
     fi
     part_bench --install-peers "${rounds[@]}" "${peers[@]}"
-    for part in scale smol; do part_bench "$part" "${rounds[@]}"; done
+    part_bench scale "${rounds[@]}"
     part_bench dropin --install-peers "${rounds[@]}"
     part_bench-siw "${rounds[@]}"
 }
@@ -286,7 +300,7 @@ part_instructions() { # [--record]
 
 part_bench-siw() { # OPTION...
     local missing
-    . interop/guest/packages.sh
+    . dev/interop/guest/packages.sh
     install_guest_packages "$(missing_packages)"
     missing=$(missing_packages | tr '\n' ' ')
     if [ -n "$missing" ]; then
@@ -317,6 +331,7 @@ part_robustness() {
 . .ci/book.sh
 . .ci/toolchain.sh
 . .ci/supply.sh
+. .ci/roots.sh
 
 part_tshark() {
     if ! need_package tshark tshark; then
@@ -362,13 +377,17 @@ missing_packages() { # PACKAGE...
     done
 }
 
+# Those to build published crates for it, and to install published wheels.
+PUBLISHED_PACKAGES="cmake libclang-dev pkg-config python3 python3-pip libnuma1 libcurl4"
+
 # Installs the packages of the programs for the drop-in library. If all are installed, no test that
 # needs them may skip.
-dropin_packages() {
+dropin_packages() { # MORE...
     local package missing="" version
     # shellcheck disable=SC2086
-    install_guest_packages "$(missing_packages $DROPIN_PACKAGES)"
-    for package in $DROPIN_PACKAGES; do
+    install_guest_packages "$(missing_packages $DROPIN_PACKAGES "$@")"
+    # shellcheck disable=SC2086
+    for package in $DROPIN_PACKAGES "$@"; do
         version=$(dpkg-query -W -f '${Version}' "$package" 2>/dev/null || true)
         echo "$package ${version:-is not installed}"
         [ -n "$version" ] || missing+=" $package"
@@ -382,8 +401,31 @@ dropin_packages() {
     fi
 }
 
+# Installs the wheels of dropin/tests/py/wheels.txt, 450 MB, into a directory for the tests. pip
+# keeps what it has downloaded.
+dropin_wheels() {
+    local wheels
+    if [ "$(uname -m)" != x86_64 ] || ! /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
+        echo "SKIPPED: the wheels are for Python 3.11 on x86-64"
+        return 0
+    fi
+    wheels=$(realpath -m "${CARGO_TARGET_DIR:-target}")/wheels
+    rm -rf "$wheels"
+    if ! /usr/bin/python3 -m pip install --quiet --no-deps --require-hashes --only-binary :all: \
+        --requirement dropin/tests/py/wheels.txt --target "$wheels"; then
+        [ -z "${UWARP_REQUIRE_DROPIN-}" ] || return 1
+        echo "SKIPPED: the wheels cannot be installed here"
+        return 0
+    fi
+    export UWARP_DROPIN_WHEELS=$wheels
+}
+
 part_dropin() {
-    dropin_packages
+    # shellcheck disable=SC2086
+    dropin_packages $PUBLISHED_PACKAGES
+    dropin_roots
+    dropin_wheels
+    export UWARP_DROPIN_CRATES=1
     # Number of migrations that the test of QEMU runs. If memory can change while it is being sent,
     # one migration in eight fails.
     export UWARP_MIGRATIONS=${UWARP_MIGRATIONS:-50}
@@ -392,8 +434,8 @@ part_dropin() {
     UWARP_BIN=$(realpath "${CARGO_TARGET_DIR:-target}")/release/uwarp
     export UWARP_BIN
     cargo test --workspace --locked --test dropin
-    say "the same in the persona roce"
-    UWARP_TEST_PERSONA=roce cargo test --workspace --locked --test dropin
+    say "the same in the persona iwarp"
+    UWARP_TEST_PERSONA=iwarp cargo test --workspace --locked --test dropin
 }
 
 part_interop() { # [--dangerous] FILTER...
@@ -405,7 +447,7 @@ part_interop() { # [--dangerous] FILTER...
         echo "SKIPPED: the guest needs Linux on x86-64, and this is $(uname -sm)"
         return 0
     fi
-    . interop/guest/packages.sh
+    . dev/interop/guest/packages.sh
     install_guest_packages "$(missing_packages)"
     local missing
     missing=$(missing_packages | tr '\n' ' ')
@@ -414,12 +456,12 @@ part_interop() { # [--dangerous] FILTER...
         return 0
     fi
     local built=0
-    interop/guest/build.sh >/dev/null || built=$?
+    dev/interop/guest/build.sh >/dev/null || built=$?
     # Exit status 4: Debian has a newer kernel, and the installed version is no longer available.
     if [ "$built" = 4 ] && [ "$(id -u)" = 0 ]; then
-        install_guest_packages "linux-headers-amd64 linux-source"
+        install_guest_packages linux-headers-amd64
         built=0
-        interop/guest/build.sh >/dev/null || built=$?
+        dev/interop/guest/build.sh >/dev/null || built=$?
     fi
     [ "$built" = 0 ] || return "$built"
     release_build
@@ -495,7 +537,8 @@ part_all() {
     need_target $MUSL || true
     need_target $EMBEDDED || true
     need_aarch64 || true
-    begin_beside mutants-smoke sim_sample miri_sample tsan aarch64_sample book deny sbom
+    need_package mmdebstrap mmdebstrap || true
+    begin_beside mutants-smoke sim_sample miri_sample tsan aarch64_sample book deny sbom roots_sample
     for part in tshark fmt words clippy doc package_files nostd musl demo interop fuzz-smoke build_tests; do
         say "$part"
         start=$SECONDS
@@ -518,13 +561,16 @@ part_all() {
         [ -e "$built/libuwarp_redirect.so" ]; then
         export UWARP_BIN=$built/uwarp
     fi
+    # All rows of a root take about a minute. Every 13th is one each of listing devices, a C
+    # program, ping-pong, perftest, MPI and UCX.
+    export UWARP_TEST_ROOTS_SAMPLE=${UWARP_TEST_ROOTS_SAMPLE:-13}
     say test
     part_test
 }
 
 [ $# -gt 0 ] || { usage; exit 2; }
 need_toolchain
-if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = aarch64 ] || [ "$1" = instructions ]; then
+if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = aarch64 ] || [ "$1" = instructions ] || [ "$1" = roots ]; then
     part=$1
     shift
     say "$part"

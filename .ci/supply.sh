@@ -92,7 +92,7 @@ sboms() { # FOLDER TARGET MEMBER_FOLDER...
                 >"$folder/$(name_of "$member").cdx.json"
         done
     fi
-    rm -f -- */uwarp-sbom.json dropin/redirect/uwarp-sbom.json
+    rm -f -- */uwarp-sbom.json */*/uwarp-sbom.json
     return "$status"
 }
 
@@ -212,6 +212,6 @@ part_reproducible() (
 )
 
 # Names and folders of the published crates.
-published_folders() { grep -L '^publish = false' -- */Cargo.toml | xargs -n 1 dirname; }
+published_folders() { grep -L "^publish = false" -- */Cargo.toml tools/*/Cargo.toml | xargs -n 1 dirname; }
 published_crates() { for folder in $(published_folders); do name_of "$folder"; done; }
 name_of() { sed -n '/^\[package\]/,/^version/s/^name = "\(.*\)"$/\1/p' "$1/Cargo.toml"; } # FOLDER

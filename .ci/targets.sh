@@ -59,7 +59,7 @@ part_aarch64() ( # [sample | whole]
 
 part_aarch64_sample() { part_aarch64 sample; }
 
-AARCH64_TESTED=(-p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap -p uwarp-llp -p uwarp-verbs)
+AARCH64_TESTED=(-p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap -p uwarp-engine -p uwarp-llp -p uwarp-verbs)
 
 aarch64_tests() { cargo test --locked --target $AARCH64 "$@"; }
 

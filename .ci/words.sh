@@ -1,8 +1,8 @@
 # Part of ci.sh that checks the language of comments and docs. ci.sh sources this file.
 
 # Directories and files to check. To check only some of them: WORDS_CRATES=llp/src ./ci.sh words
-WORDS_CRATES=${WORDS_CRATES:-mpa ddp rdmap llp verbs capture agent perf conformance cli dropin
-    sim shim fuzz mutant interop bench examples docs
+WORDS_CRATES=${WORDS_CRATES:-mpa ddp rdmap engine llp verbs conformance cli dropin fuzz tools dev
+    examples docs
     README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md}
 
 # Maximum width of a comment line, in columns.

@@ -51,7 +51,7 @@ fn main() -> std::io::Result<()> {
     // Never unload the library: its threads would lose their code.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
-    // The bounds of the fault table (`verbs/src/mem/fault.rs`) belong to this library alone.
+    // The bounds of the fault table (`engine/src/mem/fault.rs`) belong to this library alone.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,start-stop-visibility=hidden");
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
         link_with_lld();

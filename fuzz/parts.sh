@@ -49,7 +49,7 @@ fuzz_smoke_runs() { # LOGS REMAINDER
     local count=0 target runs log started
     for target in $(cargo fuzz list); do
         case $target in
-            mpa_startup | mpa_deframe | ddp_segment | rdmap_terminate) runs=10000 ;;
+            mpa_startup | mpa_deframe | ddp_segment | rdmap_terminate | ud_datagram) runs=10000 ;;
             rdmap_message | mpa_sealed | ddp_placement | capture_file) runs=2000 ;;
             *) runs=300 ;;
         esac

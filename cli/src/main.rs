@@ -34,6 +34,7 @@ mod generated;
 mod logging;
 mod output;
 mod perf;
+mod rdma;
 mod rping;
 mod run;
 mod signals;
@@ -79,6 +80,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if rdma::is_called() {
+        return ended(rdma::NAME, rdma::run());
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -131,6 +135,11 @@ fn main() -> ExitCode {
     };
     // A device that another thread is closing may still have its socket file.
     uwarp_verbs::llp::remove_socket_files();
+    ended(name, result)
+}
+
+/// Prints the failure, if there is one, and returns the exit status.
+fn ended(name: &str, result: Result<(), failure::Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,6 +1,6 @@
 //! `uwarp conformance` as its users run it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 
 const UWARP: &str = env!("CARGO_BIN_EXE_uwarp");
@@ -377,14 +377,8 @@ fn a_target_that_dies_of_a_case_exits_with_1() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = server.local_addr().unwrap().to_string();
     let lives = std::thread::spawn(move || {
-        let (mut stream, _) = server.accept().unwrap();
-        let mut header = [0; 20];
-        stream.read_exact(&mut header).unwrap();
-        let len = u16::from_be_bytes([header[18], header[19]]);
-        stream.read_exact(&mut vec![0; len.into()]).unwrap();
-        stream
-            .write_all(b"MPA ID Rep Frame\x00\x01\x00\x00")
-            .unwrap();
+        let patience = std::time::Duration::from_secs(300);
+        let (mut stream, _) = uwarp_testkit::raw_accept(&server, 0, patience).unwrap();
         stream.read_exact(&mut [0; 24]).unwrap();
         drop(server);
     });

@@ -11,11 +11,11 @@ use common::{Ended, TempFile, Uwarp, client, uwarp};
 /// Captures of siw, which have findings.
 const ERRORS: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../capture/tests/data/siw-fpdu-errors.pcap"
+    "/../tools/capture/tests/data/siw-fpdu-errors.pcap"
 );
 const STARTUP: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../capture/tests/data/siw-mpa-startup.pcap"
+    "/../tools/capture/tests/data/siw-mpa-startup.pcap"
 );
 
 fn dump(args: &[&str]) -> Ended {

@@ -7,6 +7,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use common::{Ended, PATIENCE, Uwarp, client, uwarp};
+use uwarp_oracle::{Code, Crc, REJECT, Untagged, fpdu};
+use uwarp_testkit::{raw_accept, raw_connect};
 use uwarp_verbs::{
     AcceptOptions, Access, Device, Listener, QpCaps, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
 };
@@ -155,18 +157,15 @@ fn client_of_siw(args: &[&str]) -> Ended {
     let fake = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = fake.local_addr().unwrap();
     let server = thread::spawn(move || {
-        let (mut stream, _) = fake.accept().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.read_exact(&mut [0; 20]).unwrap();
-        stream
-            .write_all(b"MPA ID Rep Frame\x00\x01\x00\x00")
-            .unwrap();
+        let (mut stream, _) = raw_accept(&fake, 0, PATIENCE).unwrap();
         stream.read_exact(&mut [0; 40]).unwrap(); // a Send of 16 bytes
-        let mut fpdu = vec![0, 22, 0x41, 0x47];
-        fpdu.extend([0; 4]);
-        fpdu.extend([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]); // queue 2, MSN 1, MO 0
-        fpdu.extend([0x20, 0x06, 0x00, 0x00]);
-        fpdu.extend([0; 4]); // CRC
+        // The code is 0/2/06 (unexpected opcode). siw exchanges layer and error type.
+        let terminate = Code {
+            layer: 2,
+            etype: 0,
+            code: 6,
+        };
+        let fpdu = fpdu(&terminate.bare(), Crc::Zero);
         stream.write_all(&fpdu).unwrap();
         // Waits until the client has closed, because a reset could arrive before the Terminate.
         let _ = stream.read_to_end(&mut Vec::new());
@@ -287,29 +286,16 @@ fn one_wrong_byte_in_the_echo_is_of_no_interest_without_validating() {
 
 // A client that sends raw bytes, for errors that a correct client does not make.
 
-const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x00\x01\x00\x00";
-
 /// Opens a TCP connection and completes the MPA startup, without CRC if the server does not use
 /// CRCs.
 fn started(addr: SocketAddr) -> TcpStream {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(REQUEST).unwrap();
-    let mut reply = [0; 20];
-    stream.read_exact(&mut reply).unwrap();
-    assert_eq!(&reply[..16], b"MPA ID Rep Frame");
-    stream
+    raw_connect(addr, 0, PATIENCE).unwrap().0
 }
 
 /// Returns an FPDU without CRC: a Send whose payload is an advert (address, STag and length).
 fn advert() -> Vec<u8> {
-    let mut fpdu = vec![0, 34, 0x41, 0x43];
-    fpdu.extend([0; 8]); // the STag field of other opcodes, queue 0
-    fpdu.extend([0, 0, 0, 1, 0, 0, 0, 0]); // MSN 1, MO 0
-    fpdu.extend([0; 8]); // address
-    fpdu.extend([0, 0, 0, 7, 0, 0, 0, 64]); // STag, length
-    fpdu.extend([0; 4]); // CRC
-    fpdu
+    let advert = [[0; 4], [0; 4], [0, 0, 0, 7], [0, 0, 0, 64]].concat();
+    fpdu(&Untagged::send(1).with(&advert), Crc::Zero)
 }
 
 /// Checks that a correct client is still served.
@@ -412,16 +398,9 @@ fn an_iwarp_client_that_is_not_rping_is_told_of() {
 /// Opens a TCP connection, sends an MPA Request and reads the Reply. Returns its private data if
 /// the server rejects the connection.
 fn knock(addr: SocketAddr) -> (TcpStream, Option<String>) {
-    const REJECTED: u8 = 0x20;
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(REQUEST).unwrap();
-    let mut reply = [0; 20];
-    stream.read_exact(&mut reply).unwrap();
-    let mut said = vec![0; u16::from_be_bytes([reply[18], reply[19]]).into()];
-    stream.read_exact(&mut said).unwrap();
-    let is_rejected = reply[16] & REJECTED != 0;
-    let said = is_rejected.then(|| String::from_utf8(said).unwrap());
+    let (stream, reply) = raw_connect(addr, 0, PATIENCE).unwrap();
+    let said = || String::from_utf8(reply.private_data.clone()).unwrap();
+    let said = reply.is(REJECT).then(said);
     (stream, said)
 }
 

@@ -322,6 +322,7 @@ fn what_is_installed_runs_from_its_prefix_and_installs_itself_again() {
         "lib/uwarp/libibverbs.so.1",
         "lib/uwarp/librdmacm.so.1",
         "lib/uwarp/libuwarp_redirect.so",
+        "lib/uwarp/bin/rdma",
     ];
     let said: Vec<_> = ended.stdout.lines().map(PathBuf::from).collect();
     assert_eq!(said, expected.map(|name| prefix.join(name)));
@@ -337,7 +338,10 @@ fn what_is_installed_runs_from_its_prefix_and_installs_itself_again() {
     let ended = installed(&["sh", "-c", "cat $LD_LIBRARY_PATH/libibverbs.so.1; echo"]);
     assert_eq!(ended.stdout, "a library\n");
     let left = fs::read_dir(prefix.join("lib/uwarp")).unwrap().count();
-    assert_eq!(left, 3, "something is left over");
+    assert_eq!(left, 4, "something is left over");
+    // The command that programs find by its name is this one.
+    let rdma = fs::canonicalize(prefix.join(expected[4])).unwrap();
+    assert_eq!(rdma, fs::canonicalize(prefix.join(expected[0])).unwrap());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use common::{Ended, PATIENCE, Uwarp};
+use uwarp_oracle::{Code, Crc, REPLY, Untagged, fpdu, startup};
 
 /// Starts a server for one client. For each entry of `turns` it reads the given number of bytes and
 /// sends the answer.
@@ -47,12 +48,9 @@ fn client(trace: Option<&str>, turns: Vec<(usize, Vec<u8>)>) -> Ended {
 /// Returns the turns of a server that completes the startup and answers the first Send with a
 /// Terminate, because it has no receive buffer.
 fn no_receive() -> Vec<(usize, Vec<u8>)> {
-    let mut fpdu = vec![0, 42, 0x41, 0x47, 0, 0, 0, 0];
-    fpdu.extend([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]); // queue 2, MSN 1, MO 0
-    fpdu.extend([0x12, 0x02, 0xC0, 0x00, 0, 34]); // with the length and the DDP header
-    fpdu.extend([0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
-    fpdu.extend([0; 4]); // CRC
-    let reply = b"MPA ID Rep Frame\x00\x01\x00\x00".to_vec();
+    let refused = Untagged::send(1).with(&[0; 16]);
+    let fpdu = fpdu(&Code::ddp(2, 2).about(&refused), Crc::Zero);
+    let reply = startup(REPLY, 0, 1, b"");
     vec![(20, reply), (40, fpdu)]
 }
 

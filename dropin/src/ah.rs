@@ -7,12 +7,13 @@
 use core::ffi::c_int;
 use core::{mem, ptr};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use uwarp_verbs::DatagramPath;
 
 use crate::abi::{IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_pd, ibv_wc};
 use crate::context::Context;
-use crate::object::Object;
+use crate::object::{Object, check_handle};
 use crate::panic_guard::entry;
 use crate::persona::Persona;
 use crate::qp::pair::path;
@@ -25,11 +26,15 @@ const GRH: usize = 40;
 
 /// Internal state of an `ibv_ah`, which programs do not see.
 pub(crate) struct AhInner {
+    handle: u32,
     pub(crate) path: DatagramPath,
     _in_pd: User,
 }
 
 type AhObject = Object<ibv_ah, AhInner>;
+
+/// Number (`handle`) of the next address handle.
+static HANDLE: AtomicU32 = AtomicU32::new(1);
 
 /// Creates a handle.
 ///
@@ -41,7 +46,7 @@ type AhObject = Object<ibv_ah, AhInner>;
 /// `pd` is an existing domain.
 unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, c_int> {
     // SAFETY: guaranteed by the caller; the program does not write this field.
-    let (domain, pointer) = unsafe { (pd::of(pd), (*pd).context) };
+    let (domain, pointer) = unsafe { (pd::by_handle(pd)?, (*pd).context) };
     // SAFETY: the context of a domain exists as long as the domain.
     let context = unsafe { Context::of(pointer) };
     if context.persona() == Persona::Iwarp {
@@ -60,12 +65,15 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, c_i
         warn(format_args!("ibv_create_ah was refused: {error}"));
         libc::EHOSTUNREACH
     })?;
+    let path = path.with_traffic_class(attr.grh.traffic_class);
+    let handle = HANDLE.fetch_add(1, Ordering::Relaxed);
     let shown = ibv_ah {
         context: pointer,
         pd,
-        handle: 0,
+        handle,
     };
     let inner = AhInner {
+        handle,
         path,
         _in_pd: domain.users.add(),
     };
@@ -79,6 +87,22 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, c_i
 pub(crate) unsafe fn of<'a>(ah: *mut ibv_ah) -> &'a AhInner {
     // SAFETY: guaranteed by the caller.
     unsafe { AhObject::inner(ah) }
+}
+
+/// Destroys a handle.
+///
+/// # Errors
+/// As for [`check_handle`].
+///
+/// # Safety
+/// As for [`of`]. After `Ok` the handle is not used any more.
+unsafe fn destroy(ah: *mut ibv_ah) -> Result<(), c_int> {
+    // SAFETY: guaranteed by the caller.
+    let (inner, shown) = unsafe { (of(ah), (*ah).handle) };
+    check_handle(shown, inner.handle)?;
+    // SAFETY: guaranteed by the caller.
+    drop(unsafe { AhObject::free(ah) });
+    Ok(())
 }
 
 /// `ibv_create_ah`
@@ -100,8 +124,7 @@ pub(crate) unsafe extern "C-unwind" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
             return errno::status(Err(libc::EOPNOTSUPP));
         }
         // SAFETY: the program passes a handle from `ibv_create_ah`.
-        drop(unsafe { AhObject::free(ah) });
-        0
+        errno::status(unsafe { destroy(ah) })
     })
 }
 

@@ -123,7 +123,7 @@ impl Context {
     /// Returns the attributes of a new queue pair that can be connected by its number.
     pub(crate) fn pairing(&self, service: Service) -> Option<Pairing> {
         let gids = Arc::clone(&self.rnic.gids);
-        (self.rendezvous()).map(|_| Pairing::new(gids, self.rnic.patience, service))
+        (self.rendezvous()).map(|_| Pairing::new(gids, self.rnic.pairs, service))
     }
 
     /// Returns the GID table of the port.

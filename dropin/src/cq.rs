@@ -12,8 +12,9 @@ use uwarp_verbs::{Completion, Cq, DestroyCqError, Notify, ResizeCqError};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::context::Context;
 use crate::cq_ex::Poller;
-use crate::object::Object;
+use crate::object::{Object, check_handle};
 use crate::panic_guard::{entry, quick};
+use crate::persona::Persona;
 use crate::registry::CQS;
 use crate::{cancel, channel, errno, warnings, wc};
 
@@ -21,6 +22,7 @@ use crate::{cancel, channel, errno, warnings, wc};
 pub(crate) struct CqInner {
     pub(crate) cq: Cq,
     pub(crate) poller: Poller,
+    pub(crate) persona: Persona,
 }
 
 /// Every queue is allocated as an extended one, whose structure begins with that of a plain queue.
@@ -44,7 +46,8 @@ pub(crate) unsafe fn create(
     comp_vector: u32,
 ) -> Result<*mut ibv_cq, c_int> {
     // SAFETY: guaranteed by the caller.
-    let device = unsafe { Context::of(context) }.device();
+    let opened = unsafe { Context::of(context) };
+    let (device, persona) = (opened.device(), opened.persona());
     // SAFETY: guaranteed by the caller; programs do not write this field.
     let vectors = unsafe { (*context).num_comp_vectors };
     if comp_vector >= vectors.cast_unsigned() {
@@ -72,7 +75,12 @@ pub(crate) unsafe fn create(
         shown.handle = cq.cq_num();
         shown.cqe = c_int::try_from(cq.capacity()).unwrap_or(c_int::MAX);
         let poller = Poller::default();
-        Ok((shown, CqInner { cq, poller }))
+        let inner = CqInner {
+            cq,
+            poller,
+            persona,
+        };
+        Ok((shown, inner))
     });
     let made: *mut ibv_cq = made?.cast();
     // SAFETY: the object was just created, and is removed before it is destroyed.
@@ -89,6 +97,19 @@ pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> &'a CqInner {
     unsafe { CqObject::inner(cq.cast()) }
 }
 
+/// As [`of`], for a command that names the queue by its handle.
+///
+/// # Errors
+/// As for [`check_handle`].
+///
+/// # Safety
+/// As for [`of`].
+pub(crate) unsafe fn by_handle<'a>(cq: *mut ibv_cq) -> Result<&'a CqInner, c_int> {
+    // SAFETY: guaranteed by the caller.
+    let (inner, shown) = unsafe { (of(cq), (*cq).handle) };
+    check_handle(shown, inner.cq.cq_num()).map(|()| inner)
+}
+
 /// Returns the queue from the number in its event. (The number is the queue's address.)
 pub(crate) fn from_event(number: u64) -> *mut ibv_cq {
     ptr::with_exposed_provenance_mut(number as usize)
@@ -98,13 +119,16 @@ pub(crate) fn from_event(number: u64) -> *mut ibv_cq {
 /// acknowledged after [`cancel::SLICE`].
 ///
 /// # Errors
-/// `EBUSY` while queue pairs use it.
+/// `EBUSY` while queue pairs use it, and as for [`by_handle`].
 ///
 /// # Safety
 /// As for [`of`]. After `Some(Ok(()))` the queue is not used any more.
 pub(crate) unsafe fn try_destroy(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
     // SAFETY: guaranteed by the caller.
-    let inner = unsafe { of(cq) };
+    let inner = match unsafe { by_handle(cq) } {
+        Ok(inner) => inner,
+        Err(errno) => return Some(Err(errno)),
+    };
     match inner.cq.clone().destroy(Some(cancel::SLICE)) {
         Ok(()) => {}
         Err((_, DestroyCqError::InUse { .. })) => return Some(Err(libc::EBUSY)),
@@ -153,7 +177,7 @@ pub(crate) unsafe extern "C-unwind" fn poll_cq(
 ) -> c_int {
     quick(-libc::EIO, || {
         // SAFETY: the program passes an existing queue.
-        let cq = unsafe { &of(cq).cq };
+        let inner = unsafe { of(cq) };
         let room = usize::try_from(room).unwrap_or(0);
         if room == 0 {
             return 0;
@@ -161,12 +185,12 @@ pub(crate) unsafe extern "C-unwind" fn poll_cq(
         // Most polls of a spinning program find nothing. So memory for only one completion is
         // prepared first.
         let mut one = [Completion::default()];
-        let mut got = cq.poll(&mut one);
+        let mut got = inner.cq.poll(&mut one);
         // SAFETY: `room` is at least 1.
-        unsafe { write_completions(&one[..got], out) };
+        unsafe { write_completions(inner, &one[..got], out) };
         if got == 1 && room > 1 {
             // SAFETY: `room - 1` places follow the first.
-            got += unsafe { more(cq, room - 1, out.add(1)) };
+            got += unsafe { more(inner, room - 1, out.add(1)) };
         }
         // The number is at most `room`.
         got as c_int
@@ -177,14 +201,14 @@ pub(crate) unsafe extern "C-unwind" fn poll_cq(
 ///
 /// # Safety
 /// `out` has memory for `room` completions.
-unsafe fn more(cq: &Cq, room: usize, out: *mut ibv_wc) -> usize {
+unsafe fn more(inner: &CqInner, room: usize, out: *mut ibv_wc) -> usize {
     let mut got = 0;
     let mut taken = [Completion::default(); BATCH];
     while got < room {
         let most = BATCH.min(room - got);
-        let more = cq.poll_more(&mut taken[..most]);
+        let more = inner.cq.poll_more(&mut taken[..most]);
         // SAFETY: `got + more` is at most `room`.
-        unsafe { write_completions(&taken[..more], out.add(got)) };
+        unsafe { write_completions(inner, &taken[..more], out.add(got)) };
         got += more;
         if more < most {
             break;
@@ -197,13 +221,13 @@ unsafe fn more(cq: &Cq, room: usize, out: *mut ibv_wc) -> usize {
 ///
 /// # Safety
 /// `out` has memory for as many completions as `taken` has.
-unsafe fn write_completions(taken: &[Completion], out: *mut ibv_wc) {
+unsafe fn write_completions(inner: &CqInner, taken: &[Completion], out: *mut ibv_wc) {
     for (at, done) in taken.iter().enumerate() {
         if !done.status.is_success() {
             warnings::completion(done);
         }
         // SAFETY: `at` is below the number of completions.
-        unsafe { out.add(at).write(wc::convert(done)) };
+        unsafe { out.add(at).write(wc::convert(done, inner.persona)) };
     }
 }
 
@@ -211,7 +235,10 @@ unsafe fn write_completions(taken: &[Completion], out: *mut ibv_wc) {
 pub(crate) unsafe extern "C-unwind" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: the program passes an existing queue.
-        let inner = unsafe { of(cq) };
+        let inner = match unsafe { by_handle(cq) } {
+            Ok(inner) => inner,
+            Err(errno) => return errno::status(Err(errno)),
+        };
         let depth = u32::try_from(cqe).unwrap_or(0);
         let result = match depth.checked_next_power_of_two() {
             Some(depth) if cqe > 0 => inner.cq.resize(depth),

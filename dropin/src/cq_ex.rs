@@ -105,7 +105,7 @@ unsafe fn take(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: guaranteed by the caller; the two fields are written only here.
     unsafe {
         *inner.poller.0.data_ptr() = done;
-        (*cq).status = wc::status(done.status);
+        (*cq).status = wc::status_of(&done, inner.persona);
         (*cq).wr_id = done.wr_id;
     }
     0

@@ -155,10 +155,7 @@ pub(crate) unsafe extern "C-unwind" fn read_sysfs_file(
             let words = match file.to_bytes() {
                 b"board_id" => "uwarp",
                 b"fw_ver" | b"device/fw_ver" => env!("CARGO_PKG_VERSION"),
-                b"node_type" => {
-                    let persona = rnic.map(|rnic| rnic.devices.persona());
-                    persona.unwrap_or_default().node_type_file()
-                }
+                b"node_type" => rnic?.devices.persona().node_type_file(),
                 b"hca_type" => "uwarp",
                 _ => return None,
             };

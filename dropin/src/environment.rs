@@ -12,6 +12,7 @@ use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::{OnNoReceive, Peer, RendezvousOptions, Revision, Settings};
 
 use crate::persona::Persona;
+use crate::qp::pair::{PairSettings, Patience};
 
 /// Default maximum time that a message from the peer waits for the program to post a receive
 /// (`UWARP_HOLD`). InfiniBand retransmits such a message up to seven times, or without limit. iWARP
@@ -26,7 +27,10 @@ const CONNECT_RETRY: Duration = Duration::from_secs(3);
 /// Default minimum time that a send waits for a peer that is named by its number
 /// (`UWARP_OOB_TIMEOUT`). Programs choose some two seconds for hardware, which does not stall as
 /// long as a busy machine does.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Patience = Patience {
+    least: Duration::from_secs(5),
+    most: None,
+};
 
 /// Settings found in the environment.
 #[derive(Debug)]
@@ -41,8 +45,7 @@ pub(crate) struct Environment {
     /// Ports and sources of queue pairs that are connected by their numbers (`UWARP_OOB_PORTS`,
     /// `UWARP_OOB_SOURCE`).
     pub(crate) rendezvous: RendezvousOptions,
-    /// Minimum time that a send waits for a peer that is named by its number (`UWARP_OOB_TIMEOUT`).
-    pub(crate) patience: Duration,
+    pub(crate) pairs: PairSettings,
     /// True if the library prints no messages on standard error (`UWARP_QUIET`).
     pub(crate) quiet: bool,
     /// Number added to each port of a program (`UWARP_PORT_OFFSET`). RDMA ports are TCP ports here.
@@ -77,9 +80,15 @@ impl Environment {
         let peers = [("rfc", Peer::Rfc), ("siw", Peer::Siw)];
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
         let persona = persona(&var, settings.peer, settings.revision)?;
-        // Programs that exchange queue pair numbers tell of their Writes by another connection.
-        settings.placed_writes =
-            switch(&var, "UWARP_PLACED_WRITES")?.unwrap_or(persona == Persona::Roce);
+        let placed_writes = switch(&var, "UWARP_PLACED_WRITES")?;
+        settings.placed_writes = placed_writes.unwrap_or(false);
+        let what = "a number of milliseconds, or the minimum and the maximum, such as 1000-5000";
+        let patience = parse(&var, "UWARP_OOB_TIMEOUT", what)?;
+        let pairs = PairSettings {
+            patience: patience.unwrap_or(PATIENCE),
+            // Programs that exchange queue pair numbers tell of their Writes by another connection.
+            placed_writes: placed_writes.unwrap_or(true),
+        };
         // Programs written for libibverbs expect that either side may send first. A siw client
         // cannot request the MPA model in which the server may send first.
         settings.send_first = settings.peer == Peer::Siw;
@@ -107,16 +116,15 @@ impl Environment {
             pcap: var("UWARP_PCAP").map(PathBuf::from),
             settings,
             rendezvous: rendezvous(&var)?,
-            patience: parse(&var, "UWARP_OOB_TIMEOUT", "a number of milliseconds")?
-                .map_or(PATIENCE, Duration::from_millis),
+            pairs,
             port_offset: parse(&var, "UWARP_PORT_OFFSET", "a number up to 65535")?.unwrap_or(0),
             quiet: switch(&var, "UWARP_QUIET")?.unwrap_or(false),
         })
     }
 }
 
-/// Reads the persona. A siw peer and MPA revision 1 exclude `roce`, because only librdmacm connects
-/// them.
+/// Reads the persona. A siw peer and MPA revision 1 imply `iwarp` and exclude `roce`, because only
+/// librdmacm connects them.
 fn persona(
     var: &impl Fn(&str) -> Option<OsString>,
     peer: Peer,
@@ -136,7 +144,8 @@ fn persona(
                 .to_owned(),
         ),
         Some(asked) => Ok(asked),
-        None => Ok(Persona::Iwarp),
+        None if peer == Peer::Siw || revision == Revision::One => Ok(Persona::Iwarp),
+        None => Ok(Persona::Roce),
     }
 }
 
@@ -148,6 +157,27 @@ fn rendezvous(var: &impl Fn(&str) -> Option<OsString>) -> Result<RendezvousOptio
     let ports = parse::<Ports>(var, "UWARP_OOB_PORTS", what)?;
     let options = RendezvousOptions::default().any_source(any_source);
     Ok(options.ports(ports.map(|Ports(first, last)| first..=last)))
+}
+
+impl FromStr for Patience {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let time = |text: &str| {
+            let number = text.parse().map_err(|error| format!("'{text}': {error}"));
+            number.map(Duration::from_millis)
+        };
+        let Some((least, most)) = text.split_once('-') else {
+            let least = time(text)?;
+            return Ok(Patience { least, most: None });
+        };
+        let (least, most) = (time(least)?, time(most)?);
+        if least > most {
+            return Err("the minimum is above the maximum".to_owned());
+        }
+        let most = Some(most);
+        Ok(Patience { least, most })
+    }
 }
 
 /// A range of ports, both ends included.
@@ -248,35 +278,56 @@ mod tests {
     }
 
     #[test]
-    fn siw_implies_the_persona_iwarp_and_excludes_roce() {
-        let with = |persona: Option<&'static str>, peer: Option<&'static str>| {
-            let found = Environment::from(|asked| match asked {
-                "UWARP_PERSONA" => persona.map(Into::into),
-                "UWARP_PEER" => peer.map(Into::into),
-                _ => None,
+    fn peers_that_only_librdmacm_connects_to_imply_the_persona_iwarp_and_exclude_roce() {
+        let with = |persona: &'static str, peer: &'static str, revision: &'static str| {
+            let found = Environment::from(|asked| {
+                let value = match asked {
+                    "UWARP_PERSONA" => persona,
+                    "UWARP_PEER" => peer,
+                    "UWARP_MPA" => revision,
+                    _ => "",
+                };
+                (!value.is_empty()).then(|| value.into())
             });
             found.map(|found| found.persona)
         };
-        for (persona, peer, due) in [
-            (None, None, Persona::Iwarp),
-            (Some("roce"), None, Persona::Roce),
-            (Some("roce"), Some("rfc"), Persona::Roce),
-            (Some("iwarp"), Some("rfc"), Persona::Iwarp),
-            (Some("iwarp"), Some("siw"), Persona::Iwarp),
-            (None, Some("siw"), Persona::Iwarp),
+        for (persona, peer, revision, due) in [
+            ("", "", "", Persona::Roce),
+            ("", "rfc", "2", Persona::Roce),
+            ("", "siw", "", Persona::Iwarp),
+            ("", "", "1", Persona::Iwarp),
+            ("roce", "rfc", "2", Persona::Roce),
+            ("iwarp", "", "", Persona::Iwarp),
+            ("iwarp", "siw", "1", Persona::Iwarp),
         ] {
-            assert_eq!(with(persona, peer), Ok(due), "{persona:?} {peer:?}");
+            let found = with(persona, peer, revision);
+            assert_eq!(found, Ok(due), "{persona} {peer} {revision}");
         }
-        let roce_1 = Environment::from(|asked| match asked {
-            "UWARP_PERSONA" => Some("roce".into()),
-            "UWARP_MPA" => Some("1".into()),
-            _ => None,
-        });
-        let error = roce_1.unwrap_err();
+        let error = with("roce", "", "1").unwrap_err();
         assert!(error.contains("UWARP_MPA is '1'"), "{error}");
-        let error = with(Some("roce"), Some("siw")).unwrap_err();
+        let error = with("roce", "siw", "").unwrap_err();
         let begin = "UWARP_PERSONA is 'roce' and UWARP_PEER is 'siw'; ";
         assert!(error.starts_with(begin), "{error}");
+    }
+
+    #[test]
+    fn the_time_for_a_peer_is_a_minimum_or_a_minimum_and_a_maximum() {
+        let time = |value| with("UWARP_OOB_TIMEOUT", value).map(|found| found.pairs.patience);
+        let [least, most] = [200, 1000].map(Duration::from_millis);
+        assert_eq!(time("200"), Ok(Patience { least, most: None }));
+        let limited = Some(most);
+        let both = Patience {
+            least,
+            most: limited,
+        };
+        assert_eq!(time("200-1000"), Ok(both));
+        for value in ["", "-", "1000-", "-1000", "1000-200", "1-2-3", "1s"] {
+            let error = time(value).unwrap_err();
+            assert!(
+                error.contains("expected a number of milliseconds"),
+                "{error}"
+            );
+        }
     }
 
     #[test]
@@ -378,17 +429,16 @@ mod tests {
     }
 
     #[test]
-    fn writes_wait_for_their_placement_with_roce_or_when_that_is_asked_for() {
-        let placed = |persona: &'static str, value: Option<&'static str>| {
-            let found = Environment::from(|asked| match asked {
-                "UWARP_PERSONA" => Some(persona.into()),
-                "UWARP_PLACED_WRITES" => value.map(Into::into),
-                _ => None,
-            });
-            found.unwrap().settings.placed_writes
+    fn writes_wait_for_their_placement_on_queue_pairs_connected_by_number_unless_a_value_says_other()
+     {
+        let placed = |value| {
+            let found = with("UWARP_PLACED_WRITES", value).unwrap();
+            (found.settings.placed_writes, found.pairs.placed_writes)
         };
-        assert!(placed("roce", None) && placed("iwarp", Some("1")));
-        assert!(!placed("iwarp", None) && !placed("roce", Some("0")));
+        assert_eq!(placed("1"), (true, true));
+        assert_eq!(placed("0"), (false, false));
+        let unset = with("", "").unwrap();
+        assert!(!unset.settings.placed_writes && unset.pairs.placed_writes);
     }
 
     #[test]

@@ -114,7 +114,7 @@ unsafe fn try_get(context: *mut ibv_context, out: *mut ibv_async_event) -> Found
     }
     // While this lock is held, no queue pair can be destroyed between taking its event and looking
     // up its pointer.
-    let _destroying = registry::DESTROYING.read();
+    let _taking = registry::taking_event();
     while let Some(event) = inner.device().get_event(Some(Duration::ZERO)) {
         // Drops events without a number, and events whose object is being destroyed or is of a kind
         // that C programs do not have.

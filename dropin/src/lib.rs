@@ -10,6 +10,7 @@
 
 mod abi;
 mod ah;
+mod at_exit;
 mod cancel;
 mod channel;
 mod cm;

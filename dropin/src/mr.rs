@@ -19,13 +19,14 @@ use crate::abi::{
     IBV_ACCESS_ZERO_BASED, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
     IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_FLAGS_SUPPORTED, ibv_mr, ibv_pd,
 };
-use crate::object::Object;
+use crate::object::{Object, check_handle};
 use crate::panic_guard::entry;
 use crate::users::User;
 use crate::{errno, pd};
 
 /// Internal state of an `ibv_mr`, which programs do not see.
 pub(crate) struct MrInner {
+    handle: u32,
     state: Mutex<State>,
 }
 
@@ -85,23 +86,25 @@ pub(crate) unsafe fn register(
     let base = NonNull::new(addr.cast::<u8>()).ok_or(libc::EINVAL)?;
     check_mapped(base, length, rights.contains(Access::LOCAL_WRITE))?;
     // SAFETY: guaranteed by the caller.
-    let domain = unsafe { pd::of(pd) };
+    let domain = unsafe { pd::by_handle(pd) }?;
     let iova = if zero_based { 0 } else { iova };
     let region = domain.pd.region().access(rights).iova(iova);
     // SAFETY: guaranteed by the caller. Memory of the program has no Rust references to it.
     let region = unsafe { region.in_place(base, length) };
     let region = region.map_err(|error| errno::of_register(&error))?;
+    let handle = region.lkey() >> 8;
     let shown = ibv_mr {
         // SAFETY: the domain exists, and the program does not write this field.
         context: unsafe { (*pd).context },
         pd,
         addr,
         length,
-        handle: region.lkey() >> 8,
+        handle,
         lkey: region.lkey(),
         rkey: region.rkey(),
     };
     let inner = MrInner {
+        handle,
         state: Mutex::new(State {
             region: Some(region),
             access: rights,
@@ -154,18 +157,31 @@ fn populate(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
     }
 }
 
+/// Returns the internal state of the object to which the program's pointer points.
+///
+/// # Errors
+/// As for [`check_handle`].
+///
+/// # Safety
+/// `mr` is a region that exists during the lifetime of the reference.
+unsafe fn by_handle<'a>(mr: *mut ibv_mr) -> Result<&'a MrInner, c_int> {
+    // SAFETY: guaranteed by the caller.
+    let (inner, shown) = unsafe { (MrObject::inner(mr), (*mr).handle) };
+    check_handle(shown, inner.handle).map(|()| inner)
+}
+
 /// Destroys a region.
 ///
 /// # Errors
-/// `EBUSY` while windows are bound to the region, or if TCP does not accept the region's bytes in
-/// time. In the second case, peers can no longer access the region, but the connection still reads
-/// bytes from it to send them.
+/// As for [`by_handle`]. `EBUSY` while windows are bound to the region, or if TCP does not accept
+/// the region's bytes in time. In the second case, peers can no longer access the region, but the
+/// connection still reads bytes from it to send them.
 ///
 /// # Safety
 /// `mr` is an existing region. After `Ok` it is not used any more.
 pub(crate) unsafe fn deregister(mr: *mut ibv_mr) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
-    let inner = unsafe { MrObject::inner(mr) };
+    let inner = unsafe { by_handle(mr) }?;
     let mut state = inner.state.lock();
     let begun = Instant::now();
     // Revoke the peers' access first. A peer that continues to access the region then cannot delay
@@ -212,7 +228,7 @@ struct Change {
 /// As for [`deregister`] and [`register`].
 unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
-    let inner = unsafe { MrObject::inner(mr) };
+    let inner = unsafe { by_handle(mr) }?;
     let mut state = inner.state.lock();
     let access = change.access.map_or(state.access, |(access, _)| access);
     // SAFETY: the region exists, and only this call changes its structure.
@@ -223,7 +239,8 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     }
     let begun = Instant::now();
     // SAFETY: guaranteed by the caller.
-    let domain = change.pd.map(|pd| unsafe { pd::of(pd) });
+    let domain = change.pd.map(|pd| unsafe { pd::by_handle(pd) });
+    let domain = domain.transpose()?;
     let region = state.region.as_mut().ok_or(libc::EINVAL)?;
     loop {
         let mut anew = region.reregister();
@@ -258,7 +275,7 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     }
     // SAFETY: the region exists, and only this call changes its structure.
     unsafe {
-        ((*mr).handle, (*mr).lkey, (*mr).rkey) = (key >> 8, key, key);
+        ((*mr).lkey, (*mr).rkey) = (key, key);
         if let Some(pd) = change.pd {
             ((*mr).pd, (*mr).context) = (pd, (*pd).context);
         }
@@ -294,7 +311,7 @@ pub(crate) unsafe extern "C-unwind" fn rereg_mr(
             access: None,
         };
         if flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0 {
-            let Some(base) = NonNull::new(addr.cast::<u8>()).filter(|_| length > 0) else {
+            let Some(base) = NonNull::new(addr.cast::<u8>()) else {
                 return bad(libc::EINVAL);
             };
             base.as_ptr().expose_provenance();

@@ -14,7 +14,7 @@ use crate::abi::{
     IBV_MW_TYPE_1, IBV_MW_TYPE_2, IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_mw, ibv_mw_bind,
     ibv_mw_type, ibv_pd, ibv_qp,
 };
-use crate::object::Object;
+use crate::object::{Object, check_handle};
 use crate::panic_guard::entry;
 use crate::qp::post;
 use crate::users::User;
@@ -22,6 +22,7 @@ use crate::{errno, pd, qp};
 
 /// Internal state of an `ibv_mw`, which programs do not see.
 struct MwInner {
+    handle: u32,
     window: Mutex<MemoryWindow>,
     _in_pd: User,
 }
@@ -36,18 +37,20 @@ unsafe fn create(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, c_in
         _ => return Err(libc::EINVAL),
     };
     // SAFETY: guaranteed by the caller.
-    let domain = unsafe { pd::of(pd) };
+    let domain = unsafe { pd::by_handle(pd) }?;
     let window = domain.pd.alloc_window(wanted);
     let window = window.map_err(|error| errno::of_register(&error))?;
+    let handle = window.rkey() >> 8;
     let shown = ibv_mw {
         // SAFETY: the domain exists, and the program does not write this field.
         context: unsafe { (*pd).context },
         pd,
         rkey: window.rkey(),
-        handle: window.rkey() >> 8,
+        handle,
         type_: kind,
     };
     let inner = MwInner {
+        handle,
         window: Mutex::new(window),
         _in_pd: domain.users.add(),
     };
@@ -62,12 +65,27 @@ pub(crate) unsafe extern "C-unwind" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_ty
     })
 }
 
+/// Destroys a window, also a bound one.
+///
+/// # Errors
+/// As for [`check_handle`].
+///
+/// # Safety
+/// `mw` is an existing window. After `Ok` it is not used any more.
+unsafe fn destroy(mw: *mut ibv_mw) -> Result<(), c_int> {
+    // SAFETY: guaranteed by the caller.
+    let (inner, shown) = unsafe { (MwObject::inner(mw), (*mw).handle) };
+    check_handle(shown, inner.handle)?;
+    // SAFETY: guaranteed by the caller.
+    drop(unsafe { MwObject::free(mw) });
+    Ok(())
+}
+
 /// `ibv_dealloc_mw`: also unbinds a bound window.
 pub(crate) unsafe extern "C-unwind" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: the program passes a window from `ibv_alloc_mw`, and does not use it any more.
-        drop(unsafe { MwObject::free(mw) });
-        0
+        errno::status(unsafe { destroy(mw) })
     })
 }
 

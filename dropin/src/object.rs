@@ -3,7 +3,18 @@
 #![expect(unsafe_code, reason = "programs hold pointers to these objects")]
 
 use core::cell::UnsafeCell;
+use core::ffi::c_int;
 use core::mem::MaybeUninit;
+
+/// Checks that a structure still has the handle (`handle` of `ibv_pd` and others) that it was
+/// created with. The kernel finds the object of a command by this number, among those of the
+/// context.
+///
+/// # Errors
+/// `ENOENT`, as from the kernel.
+pub(crate) fn check_handle<T: PartialEq + Copy>(shown: T, own: T) -> Result<(), c_int> {
+    (shown == own).then_some(()).ok_or(libc::ENOENT)
+}
 
 /// Object with its C structure at the start. The program may read the structure at any time, and
 /// write those fields that the interface allows. So no reference to the structure is ever created.

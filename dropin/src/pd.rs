@@ -12,20 +12,22 @@ use uwarp_verbs::Pd;
 use crate::abi::{ibv_context, ibv_pd};
 use crate::context::Context;
 use crate::errno;
-use crate::object::Object;
+use crate::object::{Object, check_handle};
 use crate::panic_guard::entry;
 use crate::users::Users;
 
 /// Internal state of an `ibv_pd`, which programs do not see.
 pub(crate) struct PdInner {
     pub(crate) pd: Pd,
+    /// Address of the context, and the handle.
+    name: (usize, u32),
     /// Regions, windows and queues in this domain.
     pub(crate) users: Users,
 }
 
 type PdObject = Object<ibv_pd, PdInner>;
 
-/// Number (`handle`) of the next domain. Programs do not use these numbers.
+/// Number (`handle`) of the next domain.
 static HANDLE: AtomicU32 = AtomicU32::new(1);
 
 /// Creates a domain.
@@ -44,6 +46,7 @@ pub(crate) unsafe fn create(context: *mut ibv_context) -> Result<*mut ibv_pd, c_
     let handle = HANDLE.fetch_add(1, Ordering::Relaxed);
     let inner = PdInner {
         pd,
+        name: (context.addr(), handle),
         users: Users::default(),
     };
     Ok(Object::allocate(ibv_pd { context, handle }, inner))
@@ -58,16 +61,29 @@ pub(crate) unsafe fn of<'a>(pd: *mut ibv_pd) -> &'a PdInner {
     unsafe { PdObject::inner(pd) }
 }
 
+/// As [`of`], for a command that names the domain by its context and handle.
+///
+/// # Errors
+/// As for [`check_handle`].
+///
+/// # Safety
+/// As for [`of`].
+pub(crate) unsafe fn by_handle<'a>(pd: *mut ibv_pd) -> Result<&'a PdInner, c_int> {
+    // SAFETY: guaranteed by the caller.
+    let (inner, shown) = unsafe { (of(pd), ((*pd).context.addr(), (*pd).handle)) };
+    check_handle(shown, inner.name).map(|()| inner)
+}
+
 /// Destroys a domain.
 ///
 /// # Errors
-/// `EBUSY` if it still contains objects.
+/// `EBUSY` if it still contains objects, and as for [`by_handle`].
 ///
 /// # Safety
 /// As for [`of`]. After `Ok` the domain is not used any more.
 pub(crate) unsafe fn destroy(pd: *mut ibv_pd) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
-    if unsafe { of(pd) }.users.any() {
+    if unsafe { by_handle(pd) }?.users.any() {
         return Err(libc::EBUSY);
     }
     // SAFETY: guaranteed by the caller.

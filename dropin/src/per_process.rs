@@ -43,6 +43,13 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
         self.get_or_make_in(process::id(), make)
     }
 
+    /// Returns the value of this process, if it has been made.
+    pub(crate) fn get(&self) -> Option<&'static T> {
+        let process = process::id();
+        let made = self.made().filter(|made| made.process == process);
+        made.map(|made| &made.value)
+    }
+
     fn get_or_make_in<E>(
         &self,
         process: u32,

@@ -13,10 +13,9 @@ const GID_TYPE_SYSFS_ROCE_V2: ibv_gid_type = 1;
 const ROCE_MTU: u32 = 3;
 
 /// Kind of device that programs see.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Persona {
     /// An iWARP RNIC, whose connections librdmacm makes.
-    #[default]
     Iwarp,
     /// A RoCE v2 adapter.
     Roce,

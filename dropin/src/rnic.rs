@@ -11,13 +11,15 @@ use uwarp_verbs::environment::unknown_variables;
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::llp::kernel::KernelSettings;
 use uwarp_verbs::messages;
-use uwarp_verbs::{Device, Rendezvous};
+use uwarp_verbs::{Device, Progress, Rendezvous};
 
+use crate::at_exit::at_exit;
 use crate::device::Devices;
 use crate::environment::Environment;
 use crate::gids::{self, GidEntry};
 use crate::per_process::PerProcess;
 use crate::persona::Persona;
+use crate::qp::pair::PairSettings;
 
 /// The device of a process, and what programs see of it.
 #[derive(Clone)]
@@ -28,8 +30,7 @@ pub(crate) struct Rnic {
     pub(crate) gids: Arc<[GidEntry]>,
     /// Place where queue pairs are called by their numbers; `None` on an iWARP device.
     pub(crate) rendezvous: Option<Rendezvous>,
-    /// Minimum time that a send waits for a peer that is named by its number.
-    pub(crate) patience: Duration,
+    pub(crate) pairs: PairSettings,
 }
 
 static RNIC: PerProcess<Rnic> = PerProcess::new();
@@ -50,6 +51,34 @@ pub(crate) fn get() -> Option<Rnic> {
     match opened {
         Ok(rnic) => Some(rnic.clone()),
         Err(error) => {
+            warn(format_args!("{error}"));
+            None
+        }
+    }
+}
+
+/// Returns what a look at the files of the device shows. It neither opens the device of this
+/// process nor creates a capture, because a shell or `ls` may look before the program does. A
+/// network in user space can only be shown by opening it, with its capture.
+pub(crate) fn look() -> Option<Rnic> {
+    if let Some(rnic) = RNIC.get() {
+        return Some(rnic.clone());
+    }
+    static LOOK: PerProcess<Rnic> = PerProcess::new();
+    let looked = LOOK.get_or_make(|_| -> Result<Rnic, Option<String>> {
+        let mut environment = Environment::read()?;
+        QUIET.store(environment.quiet, Ordering::Relaxed);
+        if environment.device.is_user_space() {
+            return Err(None);
+        }
+        // Without a thread.
+        environment.settings.progress = Progress::Manual;
+        Ok(Rnic::open(environment, None, None)?)
+    });
+    match looked {
+        Ok(rnic) => Some(rnic.clone()),
+        Err(None) => get(),
+        Err(Some(error)) => {
             warn(format_args!("{error}"));
             None
         }
@@ -83,7 +112,20 @@ fn open(inherited: Option<&'static Devices>) -> Result<Rnic, String> {
         })
     });
     let capture = capture.transpose()?;
-    Rnic::open(environment, capture.as_ref(), inherited)
+    let rnic = Rnic::open(environment, capture.as_ref(), inherited)?;
+    if inherited.is_none() {
+        at_exit(confirm_at_exit);
+    }
+    Ok(rnic)
+}
+
+/// Waits at exit until the Writes of the peers that were placed are confirmed. A peer would
+/// otherwise take one of them for one that has failed.
+extern "C" fn confirm_at_exit() {
+    const LIMIT: Duration = Duration::from_millis(20);
+    if let Some(rnic) = RNIC.get() {
+        rnic.device.finish_confirmations(LIMIT);
+    }
 }
 
 impl Rnic {
@@ -100,7 +142,7 @@ impl Rnic {
             names,
             settings,
             rendezvous,
-            patience,
+            pairs,
             ..
         } = environment;
         let only = fixed_address(&spec);
@@ -129,7 +171,7 @@ impl Rnic {
             devices,
             gids,
             rendezvous,
-            patience,
+            pairs,
         })
     }
 

@@ -14,7 +14,7 @@ use crate::abi::{
     ibv_context, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
     ibv_srq_init_attr_ex,
 };
-use crate::object::Object;
+use crate::object::{Object, check_handle};
 use crate::panic_guard::{entry, quick};
 use crate::qp::post;
 use crate::registry::SRQS;
@@ -46,7 +46,7 @@ pub(crate) unsafe fn create(
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
     // SAFETY: guaranteed by the caller.
-    let domain = unsafe { pd::of(pd) };
+    let domain = unsafe { pd::by_handle(pd) }?;
     let wanted = SrqAttr::default()
         .max_wr(attr.max_wr)
         .max_sge(attr.max_sge.max(1))
@@ -83,17 +83,33 @@ pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> &'a SrqInner {
     unsafe { SrqObject::inner(srq) }
 }
 
+/// As [`of`], for a command that names the queue by its handle.
+///
+/// # Errors
+/// As for [`check_handle`].
+///
+/// # Safety
+/// As for [`of`].
+pub(crate) unsafe fn by_handle<'a>(srq: *mut ibv_srq) -> Result<&'a SrqInner, c_int> {
+    // SAFETY: guaranteed by the caller.
+    let (inner, shown) = unsafe { (of(srq), (*srq).handle) };
+    check_handle(shown, inner.srq.srq_num()).map(|()| inner)
+}
+
 /// Destroys a queue after all its events are acknowledged. Returns `None` if some are still not
 /// acknowledged after [`cancel::SLICE`].
 ///
 /// # Errors
-/// `EBUSY` while queue pairs use it.
+/// `EBUSY` while queue pairs use it, and as for [`by_handle`].
 ///
 /// # Safety
 /// As for [`of`]. After `Some(Ok(()))` the queue is not used any more.
 pub(crate) unsafe fn try_destroy(srq: *mut ibv_srq) -> Option<Result<(), c_int>> {
     // SAFETY: guaranteed by the caller.
-    let inner = unsafe { of(srq) };
+    let inner = match unsafe { by_handle(srq) } {
+        Ok(inner) => inner,
+        Err(errno) => return Some(Err(errno)),
+    };
     match inner.srq.clone().destroy(Some(cancel::SLICE)) {
         Ok(()) => {}
         Err((_, DestroySrqError::InUse { .. })) => return Some(Err(libc::EBUSY)),
@@ -175,8 +191,12 @@ pub(crate) unsafe extern "C-unwind" fn modify_srq(
 ) -> c_int {
     entry(libc::EIO, || {
         let mask = mask.cast_unsigned();
-        // SAFETY: the program passes an existing queue, and a structure.
-        let (inner, attr) = unsafe { (of(srq), &*attr) };
+        // SAFETY: the program passes an existing queue.
+        let (inner, attr) = match unsafe { by_handle(srq) } {
+            // SAFETY: the program passes a structure.
+            Ok(inner) => (inner, unsafe { &*attr }),
+            Err(errno) => return errno::status(Err(errno)),
+        };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return errno::status(Err(libc::EINVAL));
         }
@@ -199,16 +219,18 @@ pub(crate) unsafe extern "C-unwind" fn query_srq(
 ) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: the program passes an existing queue.
-        let now = unsafe { of(srq) }.srq.query();
-        // SAFETY: the program passes memory for a structure.
-        unsafe {
-            attr.write(ibv_srq_attr {
-                max_wr: now.max_wr,
-                max_sge: now.max_sge,
-                srq_limit: now.limit,
-            });
-        }
-        0
+        let inner = unsafe { by_handle(srq) };
+        errno::status(inner.map(|inner| {
+            let now = inner.srq.query();
+            // SAFETY: the program passes memory for a structure.
+            unsafe {
+                attr.write(ibv_srq_attr {
+                    max_wr: now.max_wr,
+                    max_sge: now.max_sge,
+                    srq_limit: now.limit,
+                });
+            }
+        }))
     })
 }
 

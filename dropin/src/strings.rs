@@ -63,6 +63,29 @@ pub(crate) extern "C-unwind" fn event_type_str(number: c_int) -> *const c_char {
     word(WORDS, number)
 }
 
+/// `ibv_wr_opcode_str`, which rdma-core has since version 56.
+pub(crate) extern "C-unwind" fn wr_opcode_str(number: c_int) -> *const c_char {
+    const WORDS: &[&CStr] = &[
+        c"rdma-write",
+        c"rdma-write-with-imm",
+        c"send",
+        c"send-with-imm",
+        c"rdma-read",
+        c"atomic-cmp-and-swp",
+        c"atomic-fetch-and-add",
+        c"local-inv",
+        c"bind-mw",
+        c"send-with-inv",
+        c"tso",
+        c"driver1",
+        c"unknown",
+        c"unknown",
+        c"flush",
+        c"atomic-write",
+    ];
+    word(WORDS, number)
+}
+
 /// `ibv_wc_status_str`
 pub(crate) extern "C-unwind" fn wc_status_str(number: c_int) -> *const c_char {
     const WORDS: &[&CStr] = &[

@@ -2,9 +2,10 @@
 
 use core::ffi::c_uint;
 
-use uwarp_verbs::{Completion, DatagramSource, Status, WcOpcode};
+use uwarp_verbs::{CauseCode, Completion, DatagramSource, Status, WcOpcode};
 
 use crate::abi::{self, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status};
+use crate::persona::Persona;
 
 /// Converts the status. Each one has a counterpart in libibverbs.
 pub(crate) fn status(status: Status) -> ibv_wc_status {
@@ -27,6 +28,34 @@ pub(crate) fn status(status: Status) -> ibv_wc_status {
         Status::ResponseTimeout => abi::IBV_WC_RESP_TIMEOUT_ERR,
         // Includes statuses that the verbs crate may add later.
         Status::General | _ => abi::IBV_WC_GENERAL_ERR,
+    }
+}
+
+/// Returns the status of a completion as a device of this kind reports it. A responder on
+/// InfiniBand answers an unaligned atomic, and a message that is longer than its receive, with the
+/// NAK "invalid request". iWARP has Terminate Messages of other kinds for them.
+#[inline]
+pub(crate) fn status_of(done: &Completion, persona: Persona) -> ibv_wc_status {
+    match (done.status, persona) {
+        (Status::RemoteOperation, Persona::Roce) if is_invalid_request(done) => {
+            abi::IBV_WC_REM_INV_REQ_ERR
+        }
+        (status, _) => self::status(status),
+    }
+}
+
+/// Returns true if the peer's Terminate Message reports an unaligned atomic (RFC 7306 section 8.2),
+/// or a message that is too long for its receive (RFC 5041 section 7.2). A peer that is no uwarp
+/// may mean a failure of its own by code 7 (RFC 5040 section 4.8).
+#[cold]
+fn is_invalid_request(done: &Completion) -> bool {
+    let Some(CauseCode::Terminate(code)) = done.cause.and_then(|cause| cause.code()) else {
+        return false;
+    };
+    match (code.layer, code.etype, code.code) {
+        (0, 2, 0x07) => matches!(done.opcode, WcOpcode::CompareSwap | WcOpcode::FetchAdd),
+        (1, 2, 0x05) => true,
+        _ => false,
     }
 }
 
@@ -92,12 +121,12 @@ pub(crate) fn immediate(imm_data: u32) -> [u8; 8] {
     [a, b, c, d, 0, 0, 0, 0]
 }
 
-/// Converts a completion.
-pub(crate) fn convert(done: &Completion) -> ibv_wc {
+/// Converts a completion of a device of this kind.
+pub(crate) fn convert(done: &Completion, persona: Persona) -> ibv_wc {
     let (imm_data, wc_flags) = extra(done);
     ibv_wc {
         wr_id: done.wr_id,
-        status: status(done.status),
+        status: status_of(done, persona),
         opcode: opcode(done.opcode),
         vendor_err: 0,
         byte_len: byte_len(done),

@@ -2,6 +2,8 @@
 //! receive buffers and Read sinks. After every step all memory must equal the model's, including
 //! the guard bytes around each buffer.
 
+use uwarp_oracle::Tagged;
+
 use crate::craft;
 use crate::input::Input;
 use crate::model::memory::regions;
@@ -34,13 +36,11 @@ pub fn run(data: &[u8]) {
 
 /// Delivers a Write to a region or to STag 7, with an arbitrary TO and length.
 fn write(input: &mut Input<'_>, play: &mut Play) {
-    let mut ulpdu = vec![0xC1, 0x40];
     let all = regions();
     let stag = all
         .get(input.choice(all.len() + 1))
         .map_or(7, |region| region.stag);
-    ulpdu.extend_from_slice(&stag.to_be_bytes());
-    ulpdu.extend_from_slice(&input.u64().to_be_bytes());
-    ulpdu.extend_from_slice(input.slice(2100));
+    let to = input.u64();
+    let ulpdu = Tagged::write(stag, to).with(input.slice(2100));
     play.receive(&ulpdu);
 }

@@ -24,6 +24,7 @@ pub mod rdmap_terminate;
 pub mod smoltcp_link;
 #[doc(hidden)]
 pub mod start;
+pub mod ud_datagram;
 pub mod verbs_ops;
 
 /// A fuzz target.
@@ -72,4 +73,5 @@ targets![
     hostile_peer,
     verbs_ops,
     smoltcp_link,
+    ud_datagram,
 ];

@@ -76,10 +76,10 @@ pub use captured::Captured;
 pub use error::LlpError;
 pub use info::NetworkInfo;
 pub use keepalive::Keepalive;
-pub use raw::Piece;
 pub use send_hints::SendHints;
 pub use spec::{DeviceSpec, SpecError};
 pub use traits::{
     BoundPort, DatagramSocket, Llp, LlpListener, Network, NetworkEvent, NetworkWatcher, Recv,
 };
+pub use uwarp_engine::Piece;
 pub use wire::{AttachError, InterfaceName, remove_socket_files};

@@ -217,7 +217,7 @@ pub trait BoundPort: Send {
 /// Any number of threads may share one value.
 pub trait DatagramSocket: Send + Sync {
     /// Sends a datagram from this address of this host. Returns false if the system has no room for
-    /// it now; it is then dropped.
+    /// it now. The caller may wait until the descriptor is writable, and try again.
     ///
     /// # Errors
     /// [`LlpError::FamilyMismatch`], and errors of the system, for example if `from` is no address
@@ -235,7 +235,7 @@ pub trait DatagramSocket: Send + Sync {
     /// Address of the socket, with the chosen port if port 0 was requested.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Descriptor that is readable while a datagram waits.
+    /// Descriptor that is readable while a datagram waits, and writable while there is room.
     fn fd(&self) -> BorrowedFd<'_>;
 }
 

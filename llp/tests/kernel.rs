@@ -46,6 +46,38 @@ fn an_ipv6_listener_shows_ipv4_peers_as_such() {
 }
 
 #[test]
+fn a_peer_that_never_reads_makes_the_kernel_hold_a_mebibyte_and_its_window() {
+    const RECEIVE_BUFFER: usize = 64 << 10;
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
+    listener.bind(&loopback().into()).unwrap();
+    listener.listen(1).unwrap();
+    let to = listener.local_addr().unwrap().as_socket().unwrap();
+    let mut client = network().connect(None, to).unwrap();
+    let (_never_reads, _) = listener.accept().unwrap();
+    while !client.connect_progress().unwrap() {}
+
+    let source = vec![7; 256 << 10];
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut blocked = 0;
+    // The kernel fills the peer's window between the sends.
+    while blocked < 20 {
+        assert!(Instant::now() < deadline, "the kernel still takes bytes");
+        let sent = client.try_send(&[Piece::from(&source[..])], SendHints::NONE);
+        if sent.unwrap() > 0 {
+            blocked = 0;
+            continue;
+        }
+        blocked += 1;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The kernel doubles the size of a receive buffer, and exceeds the bound by up to a segment.
+    let held = client.unacknowledged();
+    let most = (1 << 20) + 2 * RECEIVE_BUFFER + (64 << 10);
+    assert!((1 << 19..=most).contains(&held), "{held} bytes are held");
+}
+
+#[test]
 fn nobody_listens() {
     // The port is bound but has no listener, so that no other test listens there.
     let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

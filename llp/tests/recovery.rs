@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use uwarp_llp::smol::{Carrier, Clock, Congestion, MemoryNetwork, MemorySettings};
 use uwarp_llp::{Llp, Network, Piece, Recv, SendHints};
+use uwarp_testkit::Random;
 
 /// Delay of a packet in one direction.
 const DELAY: Duration = Duration::from_millis(5);
@@ -446,13 +447,8 @@ proptest! {
         stream.fpdus = fpdus;
         stream.settings.receive_buffer = buffer * 1024;
         stream.settings.send_buffer = buffer * 1024;
-        let mut random = seed;
-        let mut percent = move || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % 100
-        };
+        let mut random = Random(seed);
+        let mut percent = move || random.next() % 100;
         stream.time(move |_| {
             let mut arrivals = Vec::new();
             let copies = 1 + u32::from(percent() < double);

@@ -358,6 +358,14 @@ impl Stream {
         !self.unanswered.is_empty()
     }
 
+    /// Returns true if there are requests that were not taken yet, and all are Reads of 0 bytes.
+    #[must_use]
+    pub fn only_empty_reads_pending(&self) -> bool {
+        let is_empty =
+            |request: &Request| matches!(request, Request::Read(header) if header.len == 0);
+        self.requests_pending() && self.unanswered.iter().all(is_empty)
+    }
+
     /// Returns the total number of bytes requested by the Read Requests that were not taken yet.
     #[must_use]
     pub fn bytes_asked(&self) -> u64 {

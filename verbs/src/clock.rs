@@ -41,6 +41,15 @@ pub(crate) fn machine_now() -> Instant {
     Instant::now()
 }
 
+/// Returns the time of the system clock in nanoseconds since some moment that a child of a fork
+/// shares.
+pub(crate) fn machine_nanos() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // The clock is never negative.
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
 /// Calls `is_so` until it returns true. Panics after 60 s, so that a test fails here instead of
 /// hanging.
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::PollFd;
+use uwarp_engine::times::after;
 
 use self::members::{Driven, Members};
 use self::ports::Ports;
@@ -17,12 +18,12 @@ use crate::clock::machine_now;
 use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::datagram::port::DatagramPort;
 use crate::device::DeviceInner;
-use crate::event::AsyncEvent;
-use crate::event_queue::{EventObject, EventQueue};
+use crate::event::{AsyncEvent, EventObject};
+use crate::event_queue::EventQueue;
 use crate::limits::{Number, Place};
 use crate::progress::reply_wait::{ALONE, ATTEMPTS, MOMENT, ReplyWait, YIELDS};
 use crate::qp::inner::QpInner;
-use crate::wait::{after, sleep_on};
+use crate::wait::sleep_on;
 
 /// A CQ with the QPs that complete to it.
 pub(crate) struct CqShared {
@@ -104,18 +105,21 @@ impl CqShared {
     }
 
     /// Gives a turn to every connection of this CQ, or to those of its groups that are ready.
-    /// Returns the current time, or `None` if there is no connection.
+    /// Returns the current time, or `None` if there is neither a connection nor a port.
     fn drive(&self) -> Option<Instant> {
-        if self.ports.any() {
+        let polled = self.ports.any().then(|| {
             let now = self.device.now();
             let stays = !self.inner.is_armed();
-            self.ports.each(|port| port.poll(now, stays));
-        }
+            let mut received = false;
+            self.ports.each(|port| received |= port.poll(now, stays));
+            // Datagrams may have taken a while.
+            if received { self.device.now() } else { now }
+        });
         if let Some(few) = self.members.few() {
             if few.iter().all(Option::is_none) {
-                return None;
+                return polled;
             }
-            let now = self.device.now();
+            let now = polled.unwrap_or_else(|| self.device.now());
             let stays = !self.inner.is_armed();
             // Each reference is released after the connection's turn.
             for qp in few.into_iter().flatten() {
@@ -125,9 +129,9 @@ impl CqShared {
         }
         let driven = self.members.driven();
         if matches!(&driven, Driven::Each(qps) if qps.is_empty()) {
-            return None;
+            return polled;
         }
-        let now = self.device.now();
+        let now = polled.unwrap_or_else(|| self.device.now());
         // A program that has armed its CQ and polls once more is about to sleep.
         let stays = !self.inner.is_armed();
         match driven {

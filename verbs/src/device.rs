@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use uwarp_capture::Capture;
+use uwarp_engine::fork_guard::{ForkGuard, Inherited};
+use uwarp_engine::mem::{RegionTable, RegisterError};
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkInfo, NetworkWatcher};
 
@@ -17,16 +19,16 @@ use crate::cm::{ConnectRequest, Ids, Listener, RequestError, StartupQueue};
 use crate::completion::{CompletionChannel, CqInner};
 use crate::cq::{Cq, CqShared};
 use crate::engine::BufferPool;
-use crate::event::AsyncEvent;
-use crate::event_queue::{EventObject, EventQueue, UnackedEvent};
-use crate::fork_guard::{ForkGuard, Inherited};
-use crate::limits::{Accounts, Number, Objects, PdAccount, Place};
-use crate::mem::{RegionTable, RegisterError};
+use crate::event::{AsyncEvent, EventObject};
+use crate::event_queue::{EventQueue, UnackedEvent};
+use crate::limits::{Accounts, Number, ObjectLimit, Objects, PdAccount, Place};
 use crate::pd::Pd;
 use crate::progress::background::Background;
+use crate::progress::confirmations::AllConfirmations;
 use crate::progress::lock_yield::LockYield;
 use crate::progress::orphan_polling::OrphanPoller;
 use crate::settings::{Progress, Settings};
+use crate::traffic::TrafficCount;
 
 /// Error of opening a device (`ibv_open_device`) or of creating an object.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +107,12 @@ pub enum DeviceError {
     },
 }
 
+impl From<ObjectLimit> for DeviceError {
+    fn from(ObjectLimit { what, limit }: ObjectLimit) -> Self {
+        DeviceError::Limit { what, limit }
+    }
+}
+
 /// A software RNIC (`ibv_context`; RNIC in RFC 5042 section 2.1). Clones are handles to the same
 /// device.
 ///
@@ -147,6 +155,8 @@ pub(crate) struct DeviceInner {
     pub(crate) table: Arc<RegionTable>,
     pub(crate) pool: BufferPool,
     pub(crate) accounts: Arc<Accounts>,
+    pub(crate) traffic: Arc<TrafficCount>,
+    pub(crate) confirmations: Arc<AllConfirmations>,
     /// Connections in startup that a listener or the program waits for.
     pub(crate) startup_queue: StartupQueue,
     /// Events of the device itself, and of objects created through handles without a queue of their
@@ -192,7 +202,7 @@ impl DeviceInner {
 
     /// Reserves a place and a number for a new QP.
     pub(crate) fn take_qp(&self) -> Result<(Place, Number), DeviceError> {
-        self.qps.take(self.settings.limits.max_qp)
+        Ok(self.qps.take(self.settings.limits.max_qp)?)
     }
 
     /// Reserves a place for a new QP, with this number; `None` if the number is in use.
@@ -200,7 +210,7 @@ impl DeviceInner {
         &self,
         number: u32,
     ) -> Result<Option<(Place, Number)>, DeviceError> {
-        self.qps.take_this(self.settings.limits.max_qp, number)
+        Ok(self.qps.take_this(self.settings.limits.max_qp, number)?)
     }
 
     /// Raises an event in the queues of all handles.
@@ -221,7 +231,7 @@ impl DeviceInner {
 
     /// Reserves a place and a number for a new SRQ.
     pub(crate) fn take_srq(&self) -> Result<(Place, Number), DeviceError> {
-        self.srqs.take(self.settings.limits.max_srq)
+        Ok(self.srqs.take(self.settings.limits.max_srq)?)
     }
 }
 
@@ -307,6 +317,8 @@ impl Device {
             table: Arc::new(table),
             pool: BufferPool::default(),
             accounts: Accounts::new(&settings.limits),
+            traffic: Arc::default(),
+            confirmations: Arc::default(),
             startup_queue: StartupQueue::default(),
             events: Arc::clone(&events),
             other_events: Mutex::default(),

@@ -9,7 +9,6 @@ use uwarp_mpa::StartupError;
 use uwarp_rdmap::{Opcode, StreamError, Terminate};
 
 use crate::cause::Cause;
-use crate::event_queue::EventObject;
 
 /// An asynchronous event of a device (`ibv_async_event`).
 #[derive(Clone, Debug)]
@@ -102,6 +101,21 @@ impl AsyncEvent {
             | AsyncEvent::ListenerShort { .. } => EventObject::Device,
         }
     }
+}
+
+/// Object of an [`AsyncEvent`] (`ibv_async_event.element`). Acknowledgements are counted for each
+/// object.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum EventObject {
+    /// The device or its port.
+    Device,
+    /// The QP with this number.
+    Qp(u32),
+    /// The CQ with this number.
+    Cq(u32),
+    /// The shared receive queue with this number.
+    Srq(u32),
 }
 
 /// Reason for the end of a connection (RFC 5040 sections 6.2 and 7).

@@ -8,27 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use uwarp_engine::fork_guard::ForkGuard;
+use uwarp_engine::times::after;
 
 use crate::clock::machine_now;
 use crate::completion::EventFd;
-use crate::event::AsyncEvent;
-use crate::fork_guard::ForkGuard;
-use crate::wait::{after, wait_readable};
-
-/// Object of an [`AsyncEvent`] (`ibv_async_event.element`). Acknowledgements are counted for each
-/// object.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum EventObject {
-    /// The device or its port.
-    Device,
-    /// The QP with this number.
-    Qp(u32),
-    /// The CQ with this number.
-    Cq(u32),
-    /// The shared receive queue with this number.
-    Srq(u32),
-}
+use crate::event::{AsyncEvent, EventObject};
+use crate::wait::wait_readable;
 
 /// Maximum number of events kept for a consumer that does not read them. The oldest ones are
 /// dropped and counted.

@@ -11,9 +11,9 @@ use std::ptr;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
+use uwarp_engine::fork_guard::ForkLock;
 
 use crate::Device;
-use crate::fork_guard::ForkLock;
 
 /// Number of bytes that an allocation has to leave free.
 ///
@@ -212,8 +212,9 @@ pub(crate) fn with_limit(act: impl FnOnce()) {
 
 #[cfg(all(test, not(miri)))]
 mod tests {
+    use uwarp_testkit::ends_in_child;
+
     use super::*;
-    use crate::fork_guard::ends_in_child;
 
     /// Without a lock that knows of forks, the child would wait for a thread that it does not
     /// have.

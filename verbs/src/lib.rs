@@ -108,7 +108,6 @@
 pub mod aio;
 mod cause;
 mod clock;
-mod close_timer;
 mod cm;
 mod completion;
 mod cq;
@@ -119,10 +118,8 @@ mod engine;
 pub mod environment;
 mod event;
 mod event_queue;
-mod fork_guard;
 pub mod headroom;
 mod limits;
-mod mem;
 pub mod messages;
 mod mr;
 #[cfg(not(uwarp_mutants))]
@@ -135,14 +132,15 @@ mod pd;
 mod peer;
 mod progress;
 mod qp;
-mod remote;
 mod rendezvous;
 mod setters;
 mod settings;
 mod srq;
 mod trace;
+mod traffic;
 mod usage;
 mod wait;
+mod wr;
 
 pub use cause::{Cause, CauseCode, Layer, Who};
 pub use clock::TimeSource;
@@ -152,24 +150,20 @@ pub use cm::{
     ListenError, Listener, RejectOptions, RequestError, ResolveError, StreamOptions, WrongState,
 };
 pub use completion::{
-    ChannelError, Completion, CompletionChannel, CqEvent, Notify, ResizeCqError, Status, WcOpcode,
-    WorkError,
+    ChannelError, Completion, CompletionChannel, CqEvent, DatagramSource, Notify, ResizeCqError,
+    Status, WcOpcode, WorkError,
 };
 pub use cq::{Cq, DestroyCqError};
-pub use datagram::{DatagramPath, DatagramSource, DatagramWr};
+// For the fuzz target only.
+pub use datagram::{DatagramPath, DatagramWr};
 pub use device::{Device, DeviceError};
 pub use device_attr::{AtomicCap, DeviceAttr, Gid, PortAttr, PortState, QueryError, device_cap};
-pub use engine::{Direction, FlightRecord, PostErrorKind, RecordedFrame};
-pub use event::{AsyncEvent, EndReason};
-pub use event_queue::{EventObject, UnackedEvent};
-pub use fork_guard::Inherited;
+pub use engine::{Direction, FlightRecord, PostError, PostErrorKind, RecordedFrame};
+pub use event::{AsyncEvent, EndReason, EventObject};
+pub use event_queue::UnackedEvent;
 pub use limits::LimitReached;
-pub use mem::{
-    Access, Buffer, BufferError, DeregisterError, FastRegister, LocalFault, LocalFaultKind,
-    MapError, OutOfRange, RegisterError, ReregisterError, Sge, WindowBind, WindowKind,
-};
-pub use mr::{FastRegion, MemoryRegion, RegionBuilder, RemoteBuffer, Reregister};
-pub use mw::{MemoryWindow, inc_rkey};
+pub use mr::{FastRegion, MemoryRegion, RegionBuilder, Reregister};
+pub use mw::MemoryWindow;
 pub use pd::Pd;
 pub use peer::PrivateDataLimit;
 pub use progress::WouldWait;
@@ -177,14 +171,23 @@ pub use qp::DestroyQpError;
 pub use qp::attr::{QpAttr, QpInit};
 pub use qp::builder::QpBuilder;
 pub use qp::modify::{IbvQpState, ModifyError, QpModify, WantedState};
-pub use qp::state::QpState;
-pub use qp::wr::{BindWr, RecvWr, SendWr};
-pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};
+pub use qp::{ConnectionInfo, Qp, QpCaps};
 pub use rendezvous::{PairError, PairOptions, PeerQp, Rendezvous, RendezvousOptions};
 pub use settings::{Limits, OnNoReceive, PdLimits, PeerLimits, Progress, Settings, Timeouts};
 pub use srq::{DestroySrqError, ModifySrqError, Srq, SrqAttr, SrqModify};
+pub use traffic::Traffic;
 pub use usage::DeviceUsage;
+#[doc(hidden)]
+pub use uwarp_engine::datagram as datagram_format;
+pub use wr::{BindWr, RecvWr, SendWr};
 
+pub use uwarp_engine::fork_guard::Inherited;
+pub use uwarp_engine::mem::{
+    Access, Buffer, BufferError, DeregisterError, FastRegister, LocalFault, LocalFaultKind,
+    MapError, OutOfRange, RegisterError, RemoteBuffer, ReregisterError, Sge, WindowBind,
+    WindowKind, inc_rkey,
+};
+pub use uwarp_engine::state::QpState;
 pub use uwarp_llp::Keepalive;
 
 /// Captures of the traffic on the wire.

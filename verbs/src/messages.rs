@@ -4,19 +4,20 @@
 //! is dropped if standard error does not accept it at once, if there were too many messages in a
 //! short time, or if there were too many about one peer. The next message that is printed follows
 //! the number of dropped ones.
+//!
+//! There is no lock: a child that is forked while another thread holds one finds it taken for ever.
 
-use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::clock::machine_now;
+use crate::clock::machine_nanos;
 
 /// Rate of all messages of the process: more than a person reads, and 100 at once.
 const OF_PROCESS: Rate = Rate {
@@ -41,8 +42,8 @@ const AT_ONCE: usize = 4096;
 /// Messages of this process that were dropped since the last one was printed.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// A thread that finds the lock taken drops its message, so that no thread waits for another one.
-static LIMITS: Mutex<Option<Limits>> = Mutex::new(None);
+/// Limits of this process. A child inherits those of its parent.
+static LIMITS: Limits = Limits::new();
 
 /// Prints a message, which should end with a newline. `peer` is the peer that caused it, if one
 /// did. Returns false if the message was dropped.
@@ -68,17 +69,12 @@ pub fn write(text: &str) -> io::Result<bool> {
 
 fn print_to(
     to: &impl AsFd,
-    limits: &Mutex<Option<Limits>>,
+    limits: &Limits,
     dropped: &AtomicU64,
     peer: Option<IpAddr>,
     text: &str,
 ) -> io::Result<bool> {
-    let Some(mut limits) = limits.try_lock() else {
-        dropped.fetch_add(1, Ordering::Relaxed);
-        return Ok(false);
-    };
-    let now = machine_now();
-    if !limits.get_or_insert_with(Limits::default).take(peer, now) {
+    if !limits.take(peer, machine_nanos()) {
         dropped.fetch_add(1, Ordering::Relaxed);
         return Ok(false);
     }
@@ -125,38 +121,79 @@ struct Rate {
 }
 
 impl Rate {
-    /// Takes one message. `full_at` is the time at which the whole burst is available again.
-    fn take(self, full_at: &mut Instant, now: Instant) -> bool {
-        let next = (*full_at).max(now) + self.interval;
-        let allowed = next <= now + self.interval * self.burst;
-        if allowed {
-            *full_at = next;
-        }
-        allowed
+    /// Takes one message. `full_at` is the time at which the whole burst is available again. Times
+    /// are in nanoseconds.
+    fn take(self, full_at: &AtomicU64, now: u64) -> bool {
+        let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
+        let latest = now.saturating_add(interval.saturating_mul(self.burst.into()));
+        let next = |full_at: u64| {
+            let next = full_at.max(now).saturating_add(interval);
+            (next <= latest).then_some(next)
+        };
+        full_at
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .is_ok()
     }
 }
 
 /// Times at which the bursts are available again.
-#[derive(Default)]
 struct Limits {
-    process: Option<Instant>,
-    peers: HashMap<IpAddr, Instant>,
+    process: AtomicU64,
+    peers: [OfOnePeer; MAX_PEERS],
+}
+
+/// Rate of the peer that used it last. It is free for another peer when the burst is available
+/// again. If two peers use it at the same moment, one of them may get a message more or less.
+struct OfOnePeer {
+    /// Hash of the address, or 0.
+    peer: AtomicU64,
+    full_at: AtomicU64,
+}
+
+impl OfOnePeer {
+    const fn new() -> Self {
+        OfOnePeer {
+            peer: AtomicU64::new(0),
+            full_at: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Limits {
-    fn take(&mut self, peer: Option<IpAddr>, now: Instant) -> bool {
-        if let Some(peer) = peer {
-            if self.peers.len() >= MAX_PEERS {
-                self.peers.retain(|_, full_at| *full_at > now);
-            }
-            if self.peers.contains_key(&peer) || self.peers.len() < MAX_PEERS {
-                let full_at = self.peers.entry(peer).or_insert(now);
-                if !OF_PEER.take(full_at, now) {
-                    return false;
-                }
-            }
+    const fn new() -> Self {
+        Limits {
+            process: AtomicU64::new(0),
+            peers: [const { OfOnePeer::new() }; MAX_PEERS],
         }
-        OF_PROCESS.take(self.process.get_or_insert(now), now)
+    }
+
+    fn take(&self, peer: Option<IpAddr>, now: u64) -> bool {
+        if let Some(of_peer) = peer.and_then(|peer| self.of_peer(peer, now))
+            && !OF_PEER.take(&of_peer.full_at, now)
+        {
+            return false;
+        }
+        OF_PROCESS.take(&self.process, now)
+    }
+
+    /// Returns the rate of a peer, or a free one. `None` if there is none.
+    fn of_peer(&self, peer: IpAddr, now: u64) -> Option<&OfOnePeer> {
+        let mut hasher = DefaultHasher::new();
+        peer.hash(&mut hasher);
+        let hash = hasher.finish().max(1);
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let known = |of: &&OfOnePeer| of.peer.load(Ordering::Relaxed) == hash;
+        let takes = |of: &&OfOnePeer| {
+            let before = of.peer.load(Ordering::Relaxed);
+            let is_free = of.full_at.load(Ordering::Relaxed) <= now;
+            is_free
+                && of
+                    .peer
+                    .compare_exchange(before, hash, success, failure)
+                    .is_ok()
+        };
+        let found = self.peers.iter().find(known);
+        found.or_else(|| self.peers.iter().find(takes))
     }
 }
 
@@ -171,22 +208,21 @@ mod tests {
             interval: Duration::from_secs(1),
             burst: 3,
         };
-        let start = machine_now();
-        let mut full_at = start;
-        let taken = |full_at: &mut Instant, millis: u64| {
-            let now = start + Duration::from_millis(millis);
-            (0..10).filter(|_| rate.take(full_at, now)).count()
+        let full_at = AtomicU64::new(0);
+        let taken = |millis: u64| {
+            let now = (5000 + millis) * 1_000_000;
+            (0..10).filter(|_| rate.take(&full_at, now)).count()
         };
-        assert_eq!(taken(&mut full_at, 0), 3);
-        assert_eq!(taken(&mut full_at, 999), 0);
-        assert_eq!(taken(&mut full_at, 1000), 1);
-        assert_eq!(taken(&mut full_at, 60_000), 3);
+        assert_eq!(taken(0), 3);
+        assert_eq!(taken(999), 0);
+        assert_eq!(taken(1000), 1);
+        assert_eq!(taken(60_000), 3);
     }
 
     #[test]
     fn a_peer_that_causes_many_messages_leaves_room_for_those_about_others() {
-        let mut limits = Limits::default();
-        let now = machine_now();
+        let limits = Limits::new();
+        let now = 5_000_000_000;
         let noisy = Some([192, 0, 2, 1].into());
         let shown = (0..1000).filter(|_| limits.take(noisy, now)).count();
         assert_eq!(shown, 30);
@@ -195,13 +231,17 @@ mod tests {
         for number in 0..1000_u32 {
             limits.take(Some(number.to_be_bytes().into()), now);
         }
-        assert!(limits.peers.len() <= MAX_PEERS && !limits.take(None, now));
+        assert!(!limits.take(None, now));
+        // All are forgotten when their bursts are available again, and new ones have room.
+        let later = now + 60_000_000_000;
+        let shown = (0..1000).filter(|_| limits.take(noisy, later)).count();
+        assert_eq!(shown, 30);
     }
 
     #[test]
     fn messages_into_a_full_pipe_are_dropped_and_counted() {
         let (mut reader, writer) = pipe().unwrap();
-        let (limits, dropped) = (Mutex::default(), AtomicU64::new(0));
+        let (limits, dropped) = (Limits::new(), AtomicU64::new(0));
         // A pipe holds 64 KiB, which is less than these messages.
         let line = format!("{}\n", "x".repeat(1999));
         let shown = (0..60).filter(|_| {
@@ -228,19 +268,9 @@ mod tests {
     fn a_message_for_a_reader_that_is_gone_is_an_error() {
         let (reader, mut writer) = pipe().unwrap();
         drop(reader);
-        let (limits, dropped) = (Mutex::default(), AtomicU64::new(0));
+        let (limits, dropped) = (Limits::new(), AtomicU64::new(0));
         let error = print_to(&writer, &limits, &dropped, None, "text\n").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         let _ = writer.flush();
-    }
-
-    #[test]
-    fn a_thread_that_finds_the_lock_taken_drops_its_message() {
-        let (_reader, writer) = pipe().unwrap();
-        let (limits, dropped) = (Mutex::default(), AtomicU64::new(0));
-        let held = limits.lock();
-        assert!(!print_to(&writer, &limits, &dropped, None, "text\n").unwrap());
-        assert_eq!(dropped.load(Ordering::Relaxed), 1);
-        drop(held);
     }
 }

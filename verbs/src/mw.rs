@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 
+use uwarp_engine::mem::{Access, Purpose, RegisterError, WindowBind, WindowKind, inc_rkey};
+
 use crate::device::DeviceInner;
 use crate::engine::PostErrorKind;
 use crate::limits::PdAccount;
-use crate::mem::{Access, Purpose, RegisterError, WindowBind, WindowKind};
 use crate::mr::MemoryRegion;
-
-/// Returns the STag with the next key: same index, last byte incremented (`ibv_inc_rkey`).
-#[must_use]
-pub fn inc_rkey(rkey: u32) -> u32 {
-    rkey & !0xFF | rkey.wrapping_add(1) & 0xFF
-}
 
 /// A memory window (`ibv_mw`, `ibv_alloc_mw`, `ibv_bind_mw`): an STag that exposes a part of a
 /// memory region to peers, for a limited time and with its own rights. Its STag follows RFC 5040

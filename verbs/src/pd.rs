@@ -4,13 +4,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use uwarp_ddp::STag;
+use uwarp_engine::mem::RemoteBuffer;
+use uwarp_engine::mem::{Access, Asker, Buffer, Need, RegisterError, WindowKind};
 
 use crate::cq::Cq;
 use crate::device::{DeviceError, DeviceInner};
 use crate::event_queue::EventQueue;
 use crate::limits::{OfPd, PdAccount, PdCharge};
-use crate::mem::{Access, Asker, Buffer, Need, RegisterError, WindowKind};
-use crate::mr::{FastRegion, MemoryRegion, RegionBuilder, RemoteBuffer};
+use crate::mr::{FastRegion, MemoryRegion, RegionBuilder};
 use crate::mw::MemoryWindow;
 use crate::qp::builder::QpBuilder;
 use crate::qp::{Qp, QpCaps};

@@ -132,10 +132,13 @@ pub struct Settings {
     /// `UWARP_TRACE=errors` does so for all devices. Default: off.
     pub trace_errors: bool,
     /// Time after the last poll of a CQ until the background thread drives its connections again
-    /// and sends staged requests ([`Qp::post_send`](crate::Qp::post_send)). The thread checks
-    /// periodically, so this may take twice as long. It checks less often while the program polls
-    /// continuously: then it may take an additional eighth of the polling time, at most ten times
-    /// `takeover`. If the last bytes were not received by a poll, the thread receives at once.
+    /// and sends staged requests ([`Qp::post_send`](crate::Qp::post_send)), and confirmations of
+    /// [`placed_writes`](Self::placed_writes) that wait for a post of the program.
+    ///
+    /// The thread checks periodically, so this may take twice as long. It checks less often while
+    /// the program polls continuously: then it may take an additional eighth of the polling time,
+    /// at most ten times `takeover`. If the last bytes were not received by a poll, the thread
+    /// receives at once.
     /// Default: 50 us.
     pub takeover: Duration,
     /// Driver of connections while no call of the program drives them. Default: a thread of the

@@ -55,7 +55,7 @@ impl Device {
             cqs,
             srqs,
             pds,
-            stags: inner.table.len(),
+            stags: inner.table.live(),
             half_open: used(What::HalfOpen),
             connections: used(What::Connections),
             ird: used(What::Ird),

@@ -1,7 +1,7 @@
 //! Waiting for file descriptors.
 
 use std::os::fd::{BorrowedFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -51,21 +51,6 @@ pub(crate) unsafe fn sleep_on(
     let first = set.first().is_some_and(|first| !first.revents().is_empty());
     set.clear();
     ready.is_ok() && first
-}
-
-/// Returns the time `limit` after `from`. A longer limit counts as 100 years.
-pub(crate) fn after(from: Instant, limit: Duration) -> Instant {
-    const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-    from + limit.min(NEVER)
-}
-
-/// Returns the earlier of the two times, or the one that is present.
-#[inline]
-pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
 }
 
 /// Converts a duration to the kernel's type.

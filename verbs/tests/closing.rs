@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use common::{
     LIMIT, RawPeer, Setup, Side, Wire, content, pattern, raw_peer, raw_settings, same, until,
 };
+use uwarp_oracle::{Code, Crc, Tagged, fpdu, receive_fpdu};
 use uwarp_verbs::{
     Device, EndReason, MemoryRegion, OnNoReceive, QpCaps, QpModify, QpState, RemoteBuffer, SendWr,
     Settings, Status,
@@ -108,17 +109,10 @@ const ANSWER: usize = 16 << 20;
 
 /// Returns a Read Request of a raw peer, without CRC.
 fn read_request(msn: u32, len: u32, source: RemoteBuffer) -> Vec<u8> {
-    let mut fpdu = vec![0, 46, 0x41, 0x41, 0, 0, 0, 0];
-    for word in [1, msn, 0] {
-        fpdu.extend_from_slice(&u32::to_be_bytes(word));
-    }
-    // The sink, which is not checked, is followed by the source.
-    fpdu.extend_from_slice(&[0; 12]);
-    fpdu.extend_from_slice(&len.to_be_bytes());
-    fpdu.extend_from_slice(&source.rkey.to_be_bytes());
-    fpdu.extend_from_slice(&source.addr.to_be_bytes());
-    fpdu.extend_from_slice(&[0; 4]);
-    fpdu
+    // The sink is not checked.
+    let source = (source.rkey, source.addr);
+    let request = uwarp_oracle::read_request(msn, (0, 0), len, source);
+    fpdu(&request, Crc::Zero)
 }
 
 /// Returns a side that has received `requests` Read Requests for [`ANSWER`] bytes each, and its
@@ -137,17 +131,6 @@ fn asked(close: Duration, requests: u32) -> (Side, TcpStream, MemoryRegion) {
         a.qp.query().ird_used == requests as u16
     });
     (a, stream, source)
-}
-
-/// Reads one FPDU without Markers and returns its ULPDU.
-fn read_fpdu(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
-    let mut len = [0; 2];
-    stream.read_exact(&mut len)?;
-    let len = usize::from(u16::from_be_bytes(len));
-    let mut fpdu = vec![0; (2 + len).next_multiple_of(4) + 4 - 2];
-    stream.read_exact(&mut fpdu)?;
-    fpdu.truncate(len);
-    Ok(fpdu)
 }
 
 fn is_last(ulpdu: &[u8]) -> bool {
@@ -202,7 +185,7 @@ fn a_close_with_an_answer_that_the_peer_does_not_take_is_not_reported_as_clean()
 fn asks_and_drains_without_end(mut stream: TcpStream, source: RemoteBuffer) {
     for msn in 3.. {
         loop {
-            match read_fpdu(&mut stream) {
+            match receive_fpdu(&mut stream).map(|fpdu| fpdu.ulpdu) {
                 Ok(ulpdu) if ulpdu[1] & 0x0F == 2 && is_last(&ulpdu) => break,
                 Ok(_) => {}
                 Err(_reset) => return,
@@ -267,7 +250,7 @@ fn a_slow_peer_gets_all_data_and_then_the_terminate_message() {
     assert!(begin.elapsed() > 2 * CLOSE);
     let mut fpdus = &fpdus[..];
     while !fpdus.is_empty() {
-        ulpdus.push(read_fpdu(&mut fpdus).expect("a whole FPDU"));
+        ulpdus.push(receive_fpdu(&mut fpdus).expect("a whole FPDU").ulpdu);
     }
     let last = ulpdus.pop().unwrap();
     assert_eq!(last[1] & 0x0F, 7, "a Terminate Message: {last:02x?}");
@@ -377,10 +360,8 @@ fn nor_is_one_to_which_the_peer_answers_with_a_terminate() {
     a.send_cq.success(1);
     a.qp.disconnect();
     stream.read_to_end(&mut Vec::new()).unwrap();
-    // Header: untagged, queue 2, MSN 1, MO 0. Error: no receive for the Send (RFC 5041 section
-    // 7.1).
-    let header = [0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
-    let terminate = [&[0, 22][..], &header, &[0x12, 0x02, 0, 0], &[0; 4]].concat();
+    // No receive for the Send (RFC 5041 section 7.1).
+    let terminate = fpdu(&Code::ddp(2, 2).bare(), Crc::Zero);
     stream.write_all(&terminate).unwrap();
     drop(stream);
     let reason = a.wait_end();
@@ -401,8 +382,7 @@ fn nor_is_one_in_which_this_side_sends_a_terminate() {
         .unwrap();
     a.qp.disconnect();
     // A one-byte Write to an invalid STag.
-    let header = [0xC1, 0x40, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
-    let write = [&[0, 15][..], &header, &[7, 0, 0, 0], &[0; 4]].concat();
+    let write = fpdu(&Tagged::write(9, 0).with(&[7]), Crc::Zero);
     stream.write_all(&write).unwrap();
     let mut fpdus = Vec::new();
     stream.read_to_end(&mut fpdus).unwrap();

@@ -6,15 +6,20 @@ mod common;
 use std::time::Duration;
 
 use common::{Setup, Side, Wire, until};
-use uwarp_verbs::{Notify, RemoteBuffer, SendWr};
+use uwarp_verbs::{AsyncEvent, IbvQpState, Notify, QpModify, RemoteBuffer, SendWr};
 
 /// Connects two endpoints. The first one has just polled, so the background leaves its connection
 /// to its polls.
 fn polled() -> (Side, Side) {
+    polled_with_depth(600)
+}
+
+/// As [`polled`], with CQs of this depth.
+fn polled_with_depth(depth: u32) -> (Side, Side) {
     let mut setup = Setup::new(Wire::Kernel);
     setup.settings[0].takeover = Duration::from_secs(3600);
     (setup.caps.max_send_wr, setup.caps.max_recv_wr) = (300, 300);
-    setup.cq_depth = 600;
+    setup.cq_depth = depth;
     let (a, b) = setup.connected();
     for wr_id in 0..300 {
         b.post_empty(wr_id);
@@ -239,4 +244,20 @@ fn a_post_that_is_refused_counts_for_nothing() {
     send(&a, 0);
     assert_eq!(framed(&a), before + 1);
     b.recv_cq.success(0);
+}
+
+#[test]
+fn requests_that_wait_make_no_completion_at_a_reset_that_discards_completions() {
+    let (a, b) = polled_with_depth(2);
+    let before = framed(&a);
+    (0..4).for_each(|wr_id| send(&a, wr_id));
+    assert_eq!(framed(&a), before + 1);
+    let reset = QpModify::new().ibv_state(IbvQpState::Reset);
+    a.qp.modify(&reset.discard_completions()).unwrap();
+    a.send_cq.assert_empty();
+    // They were sent, and their completions did not fill the CQ.
+    b.recv_cq.successes(0..2);
+    while let Some(event) = a.device.poll_event() {
+        assert!(!matches!(event, AsyncEvent::CqOverflow { .. }), "{event:?}");
+    }
 }

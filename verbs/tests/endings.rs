@@ -16,6 +16,10 @@ use common::{
     placed_only, raw_peer, raw_settings, same, until,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use uwarp_oracle::{
+    Crc, READ_REQUEST, READ_RESPONSE, REPLY, REQUEST, SEND, TERMINATE, Tagged, Untagged, WRITE,
+    fpdu, startup,
+};
 use uwarp_verbs::{
     AcceptOptions, CompletionChannel, ConnectOptions, Cq, Device, DeviceError, EndReason, Notify,
     Pd, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, RtrKinds, SendWr, Settings, Status, WcOpcode,
@@ -24,45 +28,21 @@ use uwarp_verbs::{
 /// Timeout that never expires in a test.
 const NEVER: Duration = Duration::from_secs(3600);
 
-const WRITE: u8 = 0;
-const READ_REQUEST: u8 = 1;
-const READ_RESPONSE: u8 = 2;
-const SEND: u8 = 3;
-const TERMINATE: u8 = 7;
-
-/// Returns a startup frame of revision 1, without flags.
-fn startup(kind: &[u8; 3], private_data: &[u8]) -> Vec<u8> {
-    let flags = [0, 1, 0, private_data.len() as u8];
-    [b"MPA ID ", &kind[..], b" Frame", &flags, private_data].concat()
-}
-
-/// Returns an FPDU without Markers and CRC.
-fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
-    let mut bytes = (ulpdu.len() as u16).to_be_bytes().to_vec();
-    bytes.extend_from_slice(ulpdu);
-    bytes.resize(bytes.len().next_multiple_of(4) + 4, 0);
-    bytes
-}
-
-/// Returns an untagged message of one segment.
+/// Returns an untagged message of one segment, in an FPDU without CRC.
 fn untagged(opcode: u8, queue: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
-    let control = [0x41, 0x40 | opcode, 0, 0, 0, 0];
-    let words = [queue, msn, 0].map(u32::to_be_bytes).concat();
-    fpdu(&[&control[..], &words, payload].concat())
+    fpdu(
+        &Untagged::new(opcode, queue, msn, payload).bytes(),
+        Crc::Zero,
+    )
 }
 
-/// Returns a segment of a tagged message.
+/// Returns a segment of a tagged message, in an FPDU without CRC.
 fn tagged(opcode: u8, last: bool, stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
-    let control = [if last { 0xC1 } else { 0x81 }, 0x40 | opcode];
-    fpdu(
-        &[
-            &control[..],
-            &stag.to_be_bytes(),
-            &to.to_be_bytes(),
-            payload,
-        ]
-        .concat(),
-    )
+    let segment = Tagged {
+        last,
+        ..Tagged::new(opcode, stag, to, payload)
+    };
+    fpdu(&segment.bytes(), Crc::Zero)
 }
 
 /// Returns a valid FPDU without effect, which is an empty Write.
@@ -100,7 +80,7 @@ fn raw_initiator(b: &Side, early: &[u8]) -> TcpStream {
     let listener = b.device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
-    stream.write_all(&startup(b"Req", b"")).unwrap();
+    stream.write_all(&startup(REQUEST, 0, 1, b"")).unwrap();
     let request = listener.wait_request(Some(LIMIT)).unwrap();
     stream.write_all(early).unwrap();
     request.accept(&b.qp, &AcceptOptions::default()).unwrap();
@@ -234,7 +214,7 @@ fn after_the_retry_with_revision_1_the_addresses_are_those_of_the_second_connect
             drop(first);
             let (mut second, from) = listener.accept().unwrap();
             second.read_exact(&mut [0; 20]).unwrap();
-            second.write_all(&startup(b"Rep", b"")).unwrap();
+            second.write_all(&startup(REPLY, 0, 1, b"")).unwrap();
             (second, from)
         });
         a.qp.connect(to, &ConnectOptions::default()).unwrap();
@@ -401,7 +381,7 @@ fn connect_succeeds_although_the_peer_closes_at_once() {
             scope.spawn(|| {
                 let (mut stream, _) = listener.accept().unwrap();
                 stream.read_exact(&mut [0; 20]).unwrap();
-                let bytes = [startup(b"Rep", b"hello"), untagged(SEND, 0, 1, b"")].concat();
+                let bytes = [startup(REPLY, 0, 1, b"hello"), untagged(SEND, 0, 1, b"")].concat();
                 stream.write_all(&bytes).unwrap();
             });
             let connected = a.qp.connect(to, &ConnectOptions::default()).unwrap();

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Report};
 
-use super::library::{RDMACM, REDIRECT, VERBS, redirect, symlink_atomically, temporary_name};
+use super::library::{
+    RDMACM, REDIRECT, TOOLS, VERBS, link_tools, redirect, symlink_atomically, temporary_name,
+};
+use crate::rdma;
 
 /// Path of this command, with all links resolved.
 pub(super) fn this_executable() -> Result<PathBuf, Failure> {
@@ -39,7 +42,10 @@ pub(super) fn into(prefix: &Path, library: &Path) -> Result<String, Failure> {
     symlink_atomically(Path::new(VERBS), &other).map_err(|error| cannot(&other, &error))?;
     let redirect = libraries.join(REDIRECT);
     copy(&from, &redirect).map_err(|error| cannot(&redirect, &error))?;
-    Ok([command, file, other, redirect]
+    let tools = libraries.join(TOOLS);
+    link_tools(&libraries, Path::new("../../../bin/uwarp"))
+        .map_err(|error| cannot(&tools, &error))?;
+    Ok([command, file, other, redirect, tools.join(rdma::NAME)]
         .map(|path| path.display().to_string())
         .join("\n"))
 }

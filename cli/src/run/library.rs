@@ -1,6 +1,7 @@
 //! Location of the drop-in library. It is in the directory of this executable, where cargo builds
 //! them, or in `../lib/uwarp`, where `uwarp run --install` puts it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use crate::failure::{Failure, Report};
+use crate::rdma;
 
 /// Name by which programs load libibverbs.
 pub(super) const VERBS: &str = "libibverbs.so.1";
@@ -17,6 +19,9 @@ pub(super) const RDMACM: &str = "librdmacm.so.1";
 const BUILT: &str = "libuwarp_dropin.so";
 /// Name of the library that shows the device in `/sys`, in all places.
 pub(super) const REDIRECT: &str = "libuwarp_redirect.so";
+/// Directory below that of the libraries with what comes first in the PATH, if programs can see the
+/// device in `/sys`.
+pub(super) const TOOLS: &str = "bin";
 /// Directory, beside the built libraries, with a link for each of the names.
 const LINKS: &str = "uwarp-run";
 
@@ -29,7 +34,8 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
     let beside = exe.parent().unwrap_or(Path::new("/"));
     if beside.join(BUILT).exists() {
         let links = beside.join(LINKS);
-        return link(&links).map(|()| links.clone()).map_err(|error| {
+        let name = exe.file_name().unwrap_or_default();
+        return link(&links, name).map(|()| links.clone()).map_err(|error| {
             Report::new(format!(
                 "cannot create links to {}, named {VERBS} and {RDMACM}, in {}: {error}",
                 beside.join(BUILT).display(),
@@ -71,14 +77,25 @@ pub(super) fn redirect(library: &Path) -> Result<PathBuf, Failure> {
     )
 }
 
-fn link(links: &Path) -> io::Result<()> {
+/// Creates the links. `exe`: name of this executable.
+fn link(links: &Path, exe: &OsStr) -> io::Result<()> {
     let target = Path::new("..").join(BUILT);
     fs::create_dir_all(links)?;
     symlink_atomically(&target, &links.join(VERBS))?;
     symlink_atomically(&target, &links.join(RDMACM))?;
     // Only `--preload` needs this one, and `redirect` fails if it leads nowhere.
     let _ = symlink_atomically(&Path::new("..").join(REDIRECT), &links.join(REDIRECT));
+    // Only programs that look for the device in `/sys` need this one.
+    let _ = link_tools(links, &Path::new("../..").join(exe));
     Ok(())
+}
+
+/// Creates the links in [`TOOLS`] of the directory of the libraries. `exe`: path of this executable
+/// from there.
+pub(super) fn link_tools(library: &Path, exe: &Path) -> io::Result<()> {
+    let tools = library.join(TOOLS);
+    fs::create_dir_all(&tools)?;
+    symlink_atomically(exe, &tools.join(rdma::NAME))
 }
 
 /// Creates a symbolic link atomically, because other processes may look for it at the same time.

@@ -21,6 +21,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
     mount_change, unmount,
@@ -37,8 +38,9 @@ const DEV: &str = "/dev";
 const PLACE: &str = "/sys/kernel";
 /// Directories of `/sys/class`.
 const DIRECTORIES: [&str; 2] = ["infiniband", "infiniband_verbs"];
-/// Files below a device that change while the program runs.
-const CHANGING: &str = "ports/1/hw_counters";
+/// Directories below a device whose files change while the program runs. The first exists on every
+/// device, and may be empty.
+const CHANGING: [&str; 2] = ["ports/1/counters", "ports/1/hw_counters"];
 
 /// Enters the namespaces and mounts the files. `copy` is a command to whose environment the
 /// libraries belong; it gets the arguments of `cp`.
@@ -97,6 +99,13 @@ fn fill(place: &Path, copy: &mut Command) -> Result<(), Failure> {
     dev(&at("dev"), &devices).map_err(|error| refused("/dev/infiniband", &error))
 }
 
+/// Returns true for a directory of the system. The standard library calls the C library, which
+/// finds the device if this command runs under `--preload` itself.
+fn is_directory(path: &Path) -> bool {
+    let found = rustix::fs::stat(path);
+    found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
+}
+
 fn memory(at: &Path) -> io::Result<()> {
     Ok(mount(
         "tmpfs",
@@ -124,7 +133,11 @@ fn copied(tree: &Path, copy: &mut Command) -> Result<Vec<PathBuf>, Failure> {
     }
     let without_counters = || -> io::Result<Vec<PathBuf>> {
         for device in fs::read_dir(tree.join(DIRECTORIES[0]))? {
-            fs::remove_dir_all(device?.path().join(CHANGING))?;
+            let device = device?.path();
+            let [counters, own] = CHANGING.map(|name| device.join(name));
+            fs::remove_dir_all(&counters)?;
+            fs::create_dir(counters)?;
+            fs::remove_dir_all(own)?;
         }
         let verbs = fs::read_dir(tree.join(DIRECTORIES[1]))?;
         let verbs = verbs
@@ -139,7 +152,7 @@ fn copied(tree: &Path, copy: &mut Command) -> Result<Vec<PathBuf>, Failure> {
 fn class(place: &Path) -> io::Result<()> {
     let [tree, upper, work] = ["tree", "upper", "work"].map(|name| place.join(name));
     let targets = DIRECTORIES.map(|name| Path::new(CLASS).join(name));
-    if targets.iter().any(|target| !target.is_dir()) {
+    if targets.iter().any(|target| !is_directory(target)) {
         for name in DIRECTORIES {
             fs::create_dir(upper.join(name))?;
         }
@@ -167,7 +180,7 @@ fn class(place: &Path) -> io::Result<()> {
 fn dev(old: &Path, devices: &[PathBuf]) -> io::Result<()> {
     let target = Path::new(DEV).join(DIRECTORIES[0]);
     mount_bind_recursive(DEV, old)?;
-    if target.is_dir() {
+    if is_directory(&target) {
         memory(&target)?;
     } else {
         memory(Path::new(DEV))?;
@@ -188,7 +201,13 @@ fn dev(old: &Path, devices: &[PathBuf]) -> io::Result<()> {
         fs::create_dir(&target)?;
     }
     for name in devices {
-        File::create(target.join(name))?;
+        // Not by the C library, for the same reason.
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        drop(rustix::fs::open(
+            target.join(name),
+            flags,
+            Mode::from_raw_mode(0o666),
+        )?);
         mount_bind(old.join("null"), target.join(name))?;
     }
     Ok(())

@@ -77,7 +77,7 @@ const BLOCKS: &[(&str, &str, How)] = &[
         mostly: &["server DISCONNECT EVENT...", "wait for RDMA_READ_ADV state 10"],
         ..RUN
     })),
-    ("README.md", "uwarp run --persona roce", How::Run(Run {
+    ("README.md", "uwarp run -- ibv_rc_pingpong", How::Run(Run {
         dropin: true,
         servers: 1,
         programs: &["ibv_rc_pingpong"],
@@ -129,6 +129,7 @@ const BLOCKS: &[(&str, &str, How)] = &[
     ("dropin/README.md", "target/release/uwarp run --sysfs", How::Run(Run { dropin: true, ..RUN })),
     ("dropin/README.md", "cargo test", How::Named),
     ("dropin/README.md", "UWARP_MIGRATIONS", How::Named),
+    ("dropin/README.md", "UWARP_DROPIN_CRATES", How::Named),
     ("examples/README.md", "cargo example", How::Named),
 ];
 

@@ -27,7 +27,7 @@ pub(crate) fn check(command: &str) -> Result<(), String> {
         }
         ["cargo", "test" | "run" | "build" | "doc", rest @ ..] => cargo(rest),
         // The command before this one in the block builds the program.
-        ["target/release/uwarp-bench", ..] => exists("bench/src/main.rs"),
+        ["target/release/uwarp-bench", ..] => exists("dev/bench/src/main.rs"),
         ["cargo", "install", "cargo-fuzz", ..] | ["rustup", "toolchain", "install", "nightly"] => {
             Ok(())
         }
@@ -44,12 +44,13 @@ fn parts_exist(parts: &[&str]) -> Result<(), String> {
         ".ci/book.sh",
         ".ci/toolchain.sh",
         ".ci/supply.sh",
+        ".ci/roots.sh",
     ];
     let scripts: String = scripts.iter().map(|script| text(script)).collect();
     let (first, rest) = parts.split_first().ok_or("it names no part")?;
     // The words after these parts are arguments. After any other part, each word is another part.
     let all = match *first {
-        "interop" | "sim" | "bench" | "aarch64" | "instructions" => &parts[..1],
+        "interop" | "sim" | "bench" | "aarch64" | "instructions" | "roots" => &parts[..1],
         _ => parts,
     };
     for part in all {
@@ -58,7 +59,7 @@ fn parts_exist(parts: &[&str]) -> Result<(), String> {
         }
     }
     if *first == "sim" {
-        let options = text("sim/src/main.rs");
+        let options = text("dev/sim/src/main.rs");
         for option in rest.iter().filter_map(|word| word.strip_prefix("--")) {
             if !options.contains(&format!("{}:", option.replace('-', "_"))) {
                 return Err(format!("the simulator has no option --{option}"));

@@ -19,8 +19,9 @@ use crate::report::Figures;
 use crate::victim::{self, UWARP, Watch};
 use crate::{PATIENCE, Result};
 
-/// Size of the pipe in bytes, the smallest one that Linux makes.
-const PIPE: usize = 4096;
+/// Size of the pipe in bytes: two pages. A pipe has room as long as one of its pages is free, so
+/// one of a single page would be full after the first message.
+const PIPE: usize = 8192;
 
 /// Server that is attacked, which is killed on drop.
 struct Server {

@@ -42,22 +42,33 @@ pub(crate) unsafe fn is_redirected(path: *const c_char) -> bool {
             .any(|directory| unsafe { is_in(path, directory) })
 }
 
-/// Returns true if `path` is `directory` or a path below it. Reads no byte after the first that
-/// differs.
+/// Returns true if `path` is `directory` or a path below it. A slash may be several, with dots
+/// between them. Reads no byte after the first that differs.
 ///
 /// # Safety
 /// `path` is a C string.
 #[inline]
 unsafe fn is_in(path: *const c_char, directory: &CStr) -> bool {
-    let directory = directory.to_bytes();
-    for (index, byte) in directory.iter().enumerate() {
-        // SAFETY: all bytes before this one were not NUL, so it belongs to the string.
-        if unsafe { *path.add(index) } as u8 != *byte {
+    let mut at = 0;
+    // SAFETY: all bytes before this one were not NUL, so it belongs to the string.
+    let byte = |at: usize| unsafe { *path.add(at) } as u8;
+    for due in directory.to_bytes() {
+        if byte(at) != *due {
             return false;
         }
+        at += 1;
+        if *due != b'/' {
+            continue;
+        }
+        loop {
+            match byte(at) {
+                b'/' => at += 1,
+                b'.' if byte(at + 1) == b'/' => at += 2,
+                _ => break,
+            }
+        }
     }
-    // SAFETY: as above.
-    matches!(unsafe { *path.add(directory.len()) } as u8, 0 | b'/')
+    matches!(byte(at), 0 | b'/')
 }
 
 /// Set by the constructor of this library.
@@ -141,6 +152,11 @@ mod tests {
             (c"/sys/class/infiniband_verbs/uverbs0", true),
             (c"/dev/infiniband/uverbs0", true),
             (c"/dev/infiniband", true),
+            (c"//sys/.//class/./infiniband/x", true),
+            (c"/sys//class/infiniband//", true),
+            (c"/sys/.class/infiniband", false),
+            (c"/sys/class/.", false),
+            (c"/sys/class/./", false),
             (c"/sys/class/infiniband_mad", false),
             (c"/sys/class/infiniband_verbs0", false),
             (c"/sys/class/infiniban", false),

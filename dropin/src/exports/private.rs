@@ -4,10 +4,12 @@
 
 use super::{absent_names as absent, exports};
 use crate::query;
+use crate::strings;
 
 exports! {
     "@@IBVERBS_PRIVATE_34"
     ibv_query_gid_type => query::query_gid_type,
+    ibv_wr_opcode_str => strings::wr_opcode_str,
 }
 
 absent! {
@@ -26,6 +28,7 @@ absent! {
     ibv_cmd_create_counters => errno,
     ibv_cmd_create_cq => errno,
     ibv_cmd_create_cq_ex => errno,
+    ibv_cmd_create_cq_ex2 => errno,
     ibv_cmd_create_flow => errno,
     ibv_cmd_create_flow_action_esp => errno,
     ibv_cmd_create_qp => errno,

@@ -82,7 +82,7 @@ pub(super) fn modify(
     match wanted {
         Some(IBV_QPS_RESET | IBV_QPS_ERR) => {
             let to = IbvQpState::from_value(attr.qp_state).ok_or(libc::EINVAL)?;
-            let change = QpModify::new().ibv_state(to);
+            let change = QpModify::new().ibv_state(to).discard_completions();
             inner.qp.modify(&change).map_err(|_| libc::EINVAL)?;
             if attr.qp_state == IBV_QPS_RESET {
                 inner.end_warning.rearm();
@@ -161,7 +161,8 @@ unsafe fn send_one(inner: &QpInner, wr: &ibv_send_wr) -> Result<(), c_int> {
     let imm = match wr.opcode {
         IBV_WR_SEND => None,
         IBV_WR_SEND_WITH_IMM => Some(extra.to_ne_bytes()),
-        _ => return Err(libc::EINVAL),
+        // SAFETY: guaranteed by the caller.
+        _ => return unsafe { send_other(inner, wr) },
     };
     // SAFETY: guaranteed by the caller.
     let to = unsafe { Destination::new(ud.ah, ud.remote_qpn, ud.remote_qkey) };
@@ -183,27 +184,52 @@ unsafe fn send_one(inner: &QpInner, wr: &ibv_send_wr) -> Result<(), c_int> {
     if wr.send_flags & IBV_SEND_SIGNALED == 0 {
         request = request.unsignaled();
     }
-    post(inner, request, to, imm)
+    post(inner, [to.request(request, imm)])
 }
 
-/// Posts a Send as a datagram.
+/// Posts a request that is no datagram, which completes with `IBV_WC_LOC_QP_OP_ERR`. Only its form
+/// is checked when it is posted, as by adapters. Its fields for a destination are not used, because
+/// those of the operation share their place.
+///
+/// # Safety
+/// As for [`send_one`].
+unsafe fn send_other(inner: &QpInner, wr: &ibv_send_wr) -> Result<(), c_int> {
+    check_state(inner)?;
+    let mut space = Space::new();
+    // SAFETY: guaranteed by the caller.
+    let request = unsafe { post::request(wr, &mut space.room()) }?.ok_or(libc::EINVAL)?;
+    post::result(inner, inner.qp.post_send(&request)).map_err(|(_, errno)| errno)
+}
+
+/// Checks that the queue pair sends. In RTR it only receives.
+fn check_state(inner: &QpInner) -> Result<(), c_int> {
+    match inner.qp.state() == QpState::Rts && last_step(inner) != IBV_QPS_RTS {
+        true => Err(libc::EINVAL),
+        false => Ok(()),
+    }
+}
+
+impl Destination {
+    /// Creates a request to send a datagram there.
+    pub(super) fn request(self, send: SendWr<'_>, imm: Option<[u8; 4]>) -> DatagramWr<'_> {
+        let wr = DatagramWr::new(send, self.path, self.qp_num, self.qkey);
+        match imm {
+            Some(imm) => wr.immediate(imm),
+            None => wr,
+        }
+    }
+}
+
+/// Posts all datagrams, or none if one of them is refused.
 ///
 /// # Errors
 /// Returns an `errno` value.
-pub(super) fn post(
-    inner: &QpInner,
-    send: SendWr<'_>,
-    to: Destination,
-    imm: Option<[u8; 4]>,
-) -> Result<(), c_int> {
-    if inner.qp.state() == QpState::Rts && last_step(inner) != IBV_QPS_RTS {
-        // A queue pair in RTR only receives.
-        return Err(libc::EINVAL);
-    }
-    let mut wr = DatagramWr::new(send, to.path, to.qp_num, to.qkey);
-    if let Some(imm) = imm {
-        wr = wr.immediate(imm);
-    }
-    let posted = inner.qp.post_datagram(&wr);
+pub(super) fn post<'a, I>(inner: &QpInner, wrs: I) -> Result<(), c_int>
+where
+    I: IntoIterator<Item = DatagramWr<'a>>,
+    I::IntoIter: Clone,
+{
+    check_state(inner)?;
+    let posted = inner.qp.post_datagrams(wrs);
     post::result(inner, posted).map_err(|(_, errno)| errno)
 }

@@ -185,23 +185,18 @@ impl Draft {
 }
 
 impl Drafts {
-    /// Posts all drafts of a queue pair for datagrams. If one has no destination, or if the queue
-    /// has no room for all, posts none.
+    /// Posts all drafts of a queue pair for datagrams. If one of them is refused, posts none.
     fn post_datagrams(&mut self, inner: &QpInner) -> Result<(), c_int> {
-        let lacks = |draft: &Draft| draft.datagram.0.is_none();
-        if self.drafts.iter().any(lacks) {
-            return Err(libc::EINVAL);
-        }
-        if self.drafts.len() > inner.qp.send_room() {
-            return Err(libc::ENOMEM);
-        }
-        for draft in &self.drafts {
+        let request = |draft: &Draft| {
             let send = draft.request(&self.sges, &self.bytes)?;
-            if let (Some(to), imm) = draft.datagram {
-                datagram::post(inner, send, to, imm)?;
-            }
+            let (to, imm) = draft.datagram;
+            to.map(|to| to.request(send, imm)).ok_or(libc::EINVAL)
+        };
+        for draft in &self.drafts {
+            request(draft)?;
         }
-        Ok(())
+        let requests = self.drafts.iter();
+        datagram::post(inner, requests.filter_map(|draft| request(draft).ok()))
     }
 
     fn clear(&mut self) {
@@ -465,6 +460,7 @@ unsafe extern "C-unwind" fn wr_bind_mw(
     // SAFETY: as above; the program passes an existing window, and a structure.
     unsafe {
         let bind = post::window(&info.read_unaligned());
+        let rkey = post::key_of_window(mw, rkey);
         begin(pointer, Operation::Bind { rkey, bind });
         if let Some(window) = mw.as_mut() {
             window.rkey = rkey;

@@ -12,7 +12,8 @@
 //!
 //! INIT needs two attributes: those that `rdma_init_qp_attr` names for iWARP. InfiniBand needs
 //! them, too. RTR and RTS need none: InfiniBand's attributes for them describe a path, and a TCP
-//! connection has its own.
+//! connection has its own. But on a RoCE device, RTR needs the number of the peer, unless the queue
+//! pair belongs to an id of librdmacm or the mask is that of `rdma_init_qp_attr`.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -28,8 +29,8 @@ use super::pair::Pairing;
 use super::{QpInner, datagram};
 use crate::abi::{
     IBV_MTU_1024, IBV_QP_ACCESS_FLAGS, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_PORT,
-    IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE,
-    ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
+    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD,
+    IBV_QPS_SQE, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
 };
 use crate::panic_guard::entry;
 use crate::rnic::warn;
@@ -76,6 +77,11 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
         }
         let step = match wanted {
             Some(IBV_QPS_RTR) if names_peer => Some(pairing.to_rtr(&inner.qp, now, attr, mask)),
+            Some(IBV_QPS_RTR) if !paired && !may_lack_peer(inner, mask) => {
+                let words = "the mask for RTR must contain IBV_QP_DEST_QPN, or be that of \
+                             rdma_init_qp_attr if librdmacm connects the queue pair";
+                Some(Err((libc::EINVAL, words)))
+            }
             Some(IBV_QPS_RTS) if paired => Some(pairing.to_rts(&inner.qp, now, attr, mask)),
             Some(IBV_QPS_SQD) if paired => Some(Err((
                 libc::EOPNOTSUPP,
@@ -105,8 +111,9 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
         // nothing would show the reason.
         if inner.refusal_warning.claim() {
             warn(format_args!(
-                "this program connects queue pairs by number; run it with --persona roce \
-                 (UWARP_PERSONA=roce), or use its option for librdmacm, if it has one (such as -R)"
+                "this program connects queue pairs by number, which the persona iwarp cannot; run it \
+                 without UWARP_PERSONA=iwarp, UWARP_PEER=siw and UWARP_MPA=1, or use its option for \
+                 librdmacm, if it has one (such as -R)"
             ));
         }
         return Err(libc::EOPNOTSUPP);
@@ -116,7 +123,8 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
         if is_for_the_manager(inner.qp.state(), wanted) {
             check_step(inner, to, mask)?;
         } else {
-            change = change.ibv_state(to);
+            // Drivers of RNICs remove the completions at a reset.
+            change = change.ibv_state(to).discard_completions();
         }
     }
     inner.qp.modify(&change).map_err(|_| libc::EINVAL)?;
@@ -132,8 +140,18 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
     Ok(())
 }
 
-/// Records a step to INIT. `rdma_create_qp` does this for the program.
+/// Returns true if a step to RTR may leave out the number of the peer, because librdmacm connects
+/// the queue pair.
+fn may_lack_peer(inner: &QpInner, mask: u32) -> bool {
+    inner.is_of_id.load(Ordering::Relaxed)
+        || inner.qp.state() != QpState::Idle
+        || mask & FOR_INIT == FOR_INIT
+}
+
+/// Records a step to INIT, and that the queue pair belongs to an id of librdmacm. `rdma_create_qp`
+/// does this for the program.
 pub(crate) fn initialize(inner: &QpInner) {
+    inner.is_of_id.store(true, Ordering::Relaxed);
     inner.asked.store(IBV_QPS_INIT, Ordering::Relaxed);
 }
 
@@ -184,6 +202,8 @@ pub(crate) fn shown_state(inner: &QpInner) -> ibv_qp_state {
         QpState::Idle => last_step(inner),
         QpState::Connecting => last_step(inner).max(IBV_QPS_INIT),
         QpState::Rts if is_paired(inner) => last_step(inner),
+        // InfiniBand has no Terminate Message: a queue pair has failed, or not.
+        QpState::Terminate if inner.pairing.is_some() => IBV_QPS_ERR,
         _ => now.ibv_state.value(),
     }
 }
@@ -243,8 +263,8 @@ pub(crate) unsafe extern "C-unwind" fn modify_qp(
     entry(libc::EIO, || {
         let mask = mask.cast_unsigned();
         // SAFETY: the program passes an existing queue pair, and a structure.
-        let (inner, attr) = unsafe { (qp::of(pointer), &*attr) };
-        let result = modify(inner, attr, mask);
+        let (inner, attr) = unsafe { (qp::by_handle(pointer), &*attr) };
+        let result = inner.and_then(|inner| modify(inner, attr, mask));
         if result.is_ok() && mask & IBV_QP_STATE != 0 {
             // SAFETY: libibverbs writes this field here, too.
             unsafe { (*pointer).state = attr.qp_state };
@@ -262,7 +282,10 @@ pub(crate) unsafe extern "C-unwind" fn query_qp(
 ) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: the program passes an existing queue pair.
-        let inner = unsafe { qp::of(pointer) };
+        let inner = match unsafe { qp::by_handle(pointer) } {
+            Ok(inner) => inner,
+            Err(errno) => return errno::status(Err(errno)),
+        };
         let now = attributes(inner);
         // SAFETY: the program passes an existing queue pair, and memory for two structures.
         unsafe {

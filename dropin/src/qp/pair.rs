@@ -63,11 +63,27 @@ pub(crate) enum Service {
     Datagrams,
 }
 
+/// Settings for all queue pairs that are connected by their numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PairSettings {
+    /// Time that a send waits for the peer (`UWARP_OOB_TIMEOUT`).
+    pub(crate) patience: Patience,
+    /// A Write completes when the peer has placed it (`UWARP_PLACED_WRITES`).
+    pub(crate) placed_writes: bool,
+}
+
+/// Minimum and maximum of the time that a send waits for the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Patience {
+    pub(crate) least: Duration,
+    /// Without one, the timeout and the retry count of the program decide.
+    pub(crate) most: Option<Duration>,
+}
+
 /// Numbers and attributes of a queue pair that can be connected by its number.
 pub(crate) struct Pairing {
     gids: Arc<[GidEntry]>,
-    /// Minimum time that a send waits for the peer.
-    patience: Duration,
+    settings: PairSettings,
     service: Service,
     state: Mutex<State>,
 }
@@ -83,10 +99,10 @@ struct State {
 pub(super) type Refusal = (c_int, &'static str);
 
 impl Pairing {
-    pub(crate) fn new(gids: Arc<[GidEntry]>, patience: Duration, service: Service) -> Self {
+    pub(crate) fn new(gids: Arc<[GidEntry]>, settings: PairSettings, service: Service) -> Self {
         Pairing {
             gids,
-            patience,
+            settings,
             service,
             state: Mutex::new(State {
                 is_paired: false,
@@ -157,7 +173,8 @@ impl Pairing {
         let options = PairOptions::default()
             .local(local)
             .ird(attr.max_dest_rd_atomic.into())
-            .patience(Some(self.patience));
+            .patience(Some(self.settings.patience.least))
+            .placed_writes(Some(self.settings.placed_writes));
         let peer = PeerQp::new(addr, attr.dest_qp_num);
         qp.pair(peer, &options).map_err(|error| match error {
             PairError::Device(error) => (
@@ -190,7 +207,8 @@ impl Pairing {
                 _ => Err((libc::EINVAL, "the mask for RTS must contain IBV_QP_SQ_PSN")),
             },
             IBV_QPS_RTR if mask & FOR_RTS == FOR_RTS => {
-                qp.set_patience(patience(self.patience, attr.timeout, attr.retry_cnt));
+                let limits = self.settings.patience;
+                qp.set_patience(limits.of(attr.timeout, attr.retry_cnt));
                 Ok(())
             }
             IBV_QPS_RTR => {
@@ -238,14 +256,18 @@ pub(crate) fn path(
     Ok((is_usable.then_some(local), peer))
 }
 
-/// Returns the time that a send waits for the peer: four times what InfiniBand would repeat it for,
-/// and at least `least`. Timeout 0 means without end.
-fn patience(least: Duration, timeout: u8, retry_cnt: u8) -> Option<Duration> {
-    if timeout == 0 {
-        return None;
+impl Patience {
+    /// Returns the time that a send waits for the peer: four times what InfiniBand would repeat it
+    /// for, within the limits. Timeout 0 means without end.
+    fn of(self, timeout: u8, retry_cnt: u8) -> Option<Duration> {
+        if timeout == 0 {
+            return None;
+        }
+        let once = TIMEOUT_UNIT.saturating_mul(1 << timeout.min(31));
+        let whole = once.saturating_mul(4 * (u32::from(retry_cnt) + 1));
+        let long = whole.max(self.least);
+        Some(self.most.map_or(long, |most| long.min(most)))
     }
-    let once = TIMEOUT_UNIT.saturating_mul(1 << timeout.min(31));
-    Some(least.max(once.saturating_mul(4 * (u32::from(retry_cnt) + 1))))
 }
 
 fn merge(set: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: u32) {
@@ -293,14 +315,27 @@ mod tests {
     #[test]
     fn a_send_waits_four_times_as_long_as_infiniband_would_repeat_it_and_never_too_short() {
         let least = Duration::from_secs(5);
-        assert_eq!(patience(least, 0, 7), None);
-        assert_eq!(patience(least, 14, 7), Some(least));
+        let patience = Patience { least, most: None };
+        assert_eq!(patience.of(0, 7), None);
+        assert_eq!(patience.of(14, 7), Some(least));
         // 4.096 us * 2^18 * 8 * 4.
-        assert_eq!(
-            patience(least, 18, 7),
-            Some(Duration::from_nanos(4096 * (1 << 18) * 32))
-        );
-        assert!(patience(least, 255, 255).unwrap() > Duration::from_secs(1 << 20));
+        let repeated = Duration::from_nanos(4096 * (1 << 18) * 32);
+        assert_eq!(patience.of(18, 7), Some(repeated));
+        assert!(patience.of(255, 255).unwrap() > Duration::from_secs(1 << 20));
+    }
+
+    #[test]
+    fn a_maximum_limits_how_long_a_send_waits_but_not_one_that_waits_without_end() {
+        let [least, most] = [5, 20].map(Duration::from_secs);
+        let limited = Some(most);
+        let patience = Patience {
+            least,
+            most: limited,
+        };
+        assert_eq!(patience.of(14, 7), Some(least));
+        assert_eq!(patience.of(18, 7), limited);
+        assert_eq!(patience.of(255, 255), limited);
+        assert_eq!(patience.of(0, 7), None);
     }
 
     fn pairing() -> Pairing {
@@ -313,7 +348,14 @@ mod tests {
             entry("2001:db8::1", 2),
             entry("fe80::1", 3),
         ];
-        Pairing::new(gids.into(), Duration::from_secs(5), Service::Reliable)
+        let settings = PairSettings {
+            patience: Patience {
+                least: Duration::from_secs(5),
+                most: None,
+            },
+            placed_writes: true,
+        };
+        Pairing::new(gids.into(), settings, Service::Reliable)
     }
 
     fn path(dgid: &str, sgid_index: u8) -> ibv_ah_attr {

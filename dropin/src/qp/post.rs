@@ -11,13 +11,14 @@ use core::mem::MaybeUninit;
 use uwarp_verbs::{Access, PostError, Qp, RecvWr, RemoteBuffer, SendWr, WindowBind};
 
 use super::room::{Room, Space, aligned};
-use super::{QpInner, datagram};
+use super::{QpInner, datagram, modify};
 use crate::abi::{
     IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
-    IBV_ACCESS_ZERO_BASED, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
-    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr,
+    IBV_ACCESS_ZERO_BASED, IBV_QPS_RESET, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED,
+    IBV_SEND_SOLICITED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW,
+    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_recv_wr,
+    ibv_send_wr,
 };
 use crate::panic_guard::quick;
 use crate::rnic::warn;
@@ -72,7 +73,8 @@ unsafe fn local(wr: &ibv_send_wr) -> Option<SendWr<'static>> {
             IBV_WR_BIND_MW => {
                 let bind = &wr.__bindgen_anon_2.bind_mw;
                 let shown = window(&bind.bind_info);
-                Some(SendWr::bind_window(wr.wr_id, bind.rkey, &shown))
+                let rkey = key_of_window(bind.mw, bind.rkey);
+                Some(SendWr::bind_window(wr.wr_id, rkey, &shown))
             }
             _ => None,
         }
@@ -84,7 +86,10 @@ unsafe fn local(wr: &ibv_send_wr) -> Option<SendWr<'static>> {
 ///
 /// # Safety
 /// Everything that `wr` points to exists, and does not change during the call.
-unsafe fn request<'a>(wr: &ibv_send_wr, room: &mut Room<'a>) -> Result<Option<SendWr<'a>>, c_int> {
+pub(super) unsafe fn request<'a>(
+    wr: &ibv_send_wr,
+    room: &mut Room<'a>,
+) -> Result<Option<SendWr<'a>>, c_int> {
     let id = wr.wr_id;
     // SAFETY: guaranteed by the caller.
     if let Some(request) = unsafe { local(wr) } {
@@ -259,13 +264,25 @@ unsafe fn update_window_keys(mut wr: *mut ibv_send_wr, count: usize) {
             let one = aligned(wr, &mut copy);
             if one.opcode == IBV_WR_BIND_MW {
                 let bind = &one.__bindgen_anon_2.bind_mw;
+                let rkey = key_of_window(bind.mw, bind.rkey);
                 if let Some(window) = bind.mw.as_mut() {
-                    window.rkey = bind.rkey;
+                    window.rkey = rkey;
                 }
             }
             wr = one.next;
         }
     }
+}
+
+/// Returns the key that a window gets by a request: its own index, and the last byte of `rkey`, as
+/// drivers take it. Programs may give any other bits.
+///
+/// # Safety
+/// `mw` is an existing window, or NULL.
+pub(super) unsafe fn key_of_window(mw: *const ibv_mw, rkey: u32) -> u32 {
+    // SAFETY: guaranteed by the caller.
+    let window = unsafe { mw.as_ref() };
+    window.map_or(rkey, |window| window.rkey & !0xFF | rkey & 0xFF)
 }
 
 /// Converts the error of a post to the index of the refused request and the `errno` value. Prints
@@ -363,7 +380,22 @@ pub(crate) unsafe fn receive(
     Ok(())
 }
 
+/// Posts a batch of receives. In the state RESET an InfiniBand device refuses them, and an iWARP
+/// device takes them.
 fn post_receives(inner: &QpInner, wrs: &[RecvWr<'_>]) -> Result<(), (usize, c_int)> {
+    if inner.pairing.is_some()
+        && modify::last_step(inner) == IBV_QPS_RESET
+        && modify::shown_state(inner) == IBV_QPS_RESET
+    {
+        if inner.refusal_warning.claim() {
+            warn(format_args!(
+                "queue pair {}: a receive was refused, because the state is RESET; move it to INIT \
+                 first (ibv_modify_qp), or use --persona iwarp, which takes it",
+                inner.qp.qp_num()
+            ));
+        }
+        return Err((0, libc::EINVAL));
+    }
     let qp: &Qp = &inner.qp;
     result(inner, qp.post_recv_list(wrs))
 }

@@ -2,8 +2,6 @@
 //! the persona iwarp they are those of the kernel's iWARP drivers, such as siw.
 
 use std::ffi::CStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use uwarp_verbs::PortAttr;
 
@@ -18,6 +16,8 @@ const DRIVER_ABI: u32 = 1;
 const IB: &str = "/sys/class/infiniband";
 const VERBS: &str = "/sys/class/infiniband_verbs";
 const DEV: &str = "/dev/infiniband";
+/// Directories that have the files.
+pub(super) const DIRECTORIES: [&str; 3] = [IB, VERBS, DEV];
 
 /// Kind of a directory entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +26,6 @@ pub(crate) enum Entry {
     File(String),
     /// A symbolic link to this path.
     Link(String),
-    Directory,
 }
 
 /// Returns the absolute paths of all entries. Those of a directory exist as well if they are not in
@@ -60,15 +59,12 @@ pub(crate) fn entries(rnic: &Rnic) -> Vec<(String, Entry)> {
 
 /// Returns the text of a file, for `ibv_read_sysfs_file`.
 pub(crate) fn text(rnic: &Rnic, path: &[u8]) -> Option<String> {
-    let counter = counter(rnic, path);
-    counter.or_else(|| {
-        let mut all = entries(rnic).into_iter();
-        let (_, found) = all.find(|(name, _)| name.as_bytes() == path)?;
-        match found {
-            Entry::File(text) => Some(text),
-            _ => None,
-        }
-    })
+    let mut all = entries(rnic).into_iter();
+    let (_, found) = all.find(|(name, _)| name.as_bytes() == path)?;
+    match found {
+        Entry::File(text) => Some(text),
+        _ => None,
+    }
 }
 
 /// Returns true for the paths of the character devices.
@@ -80,36 +76,53 @@ pub(crate) fn is_character_device(rnic: &Rnic, path: &[u8]) -> bool {
     number.is_some_and(|number| (0..rnic.devices.len()).any(|index| number == index.to_string()))
 }
 
-/// Returns the text of the file of a counter now.
-pub(crate) fn counter(rnic: &Rnic, path: &[u8]) -> Option<String> {
-    let path = Path::new(std::ffi::OsStr::from_bytes(path));
-    let name = path.file_name()?.to_str()?;
-    let directory = path.parent()?;
+/// Returns the files of counters that `path` names, with their texts now: one file, or all of a
+/// directory.
+pub(crate) fn counters_at(rnic: &Rnic, path: &[u8]) -> Vec<(String, String)> {
     let mut devices = rnic.devices.names();
-    devices.find(|device| directory == Path::new(&format!("{IB}/{device}/ports/1/hw_counters")))?;
-    let mut all = counters(rnic).into_iter();
-    all.find(|(counter, _)| *counter == name)
-        .map(|(_, number)| number.to_string())
+    let found = devices.find_map(|device| {
+        let port = format!("{IB}/{device}/ports/1/");
+        let asked = path.strip_prefix(port.as_bytes())?;
+        Some((port, str::from_utf8(asked).ok()?.trim_end_matches('/')))
+    });
+    let Some((port, asked)) = found else {
+        return Vec::new();
+    };
+    let is_asked = |file: &str| {
+        let below = file.strip_prefix(asked);
+        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    };
+    let all = counters(rnic)
+        .into_iter()
+        .filter(|(file, _)| is_asked(file));
+    all.map(|(file, number)| (format!("{port}{file}"), number.to_string()))
+        .collect()
 }
 
-/// Counters of the device, as drivers have them in `hw_counters`, where each has its own names.
+/// Counters of the device, by their files in the directory of the port.
 ///
-/// The directory `counters` stays empty: its names are defined by InfiniBand, in packets and words
-/// of the wire, which are TCP's here and which this process does not count.
-fn counters(rnic: &Rnic) -> [(&'static str, u64); 11] {
-    let usage = rnic.device.usage();
+/// `hw_counters` has a driver's own names. Those of `counters` are defined by InfiniBand. Its
+/// counters of data are in words of 32 bits. Those of packets and of errors of the link are
+/// missing, because TCP's segments are not known here.
+fn counters(rnic: &Rnic) -> [(&'static str, u64); 13] {
+    let (usage, traffic) = (rnic.device.usage(), rnic.device.traffic());
     [
-        ("qps", usage.qps.into()),
-        ("cqs", usage.cqs.into()),
-        ("srqs", usage.srqs.into()),
-        ("pds", usage.pds.into()),
-        ("stags", usage.stags as u64),
-        ("half_open", usage.half_open),
-        ("accepted_connections", usage.connections),
-        ("ird", usage.ird),
-        ("receive_memory", usage.receive_memory),
-        ("send_memory", usage.send_memory),
-        ("displaced_startups", rnic.device.displaced_startups()),
+        ("counters/port_xmit_data", traffic.sent_bytes / 4),
+        ("counters/port_rcv_data", traffic.received_bytes / 4),
+        ("hw_counters/qps", usage.qps.into()),
+        ("hw_counters/cqs", usage.cqs.into()),
+        ("hw_counters/srqs", usage.srqs.into()),
+        ("hw_counters/pds", usage.pds.into()),
+        ("hw_counters/stags", usage.stags as u64),
+        ("hw_counters/half_open", usage.half_open),
+        ("hw_counters/accepted_connections", usage.connections),
+        ("hw_counters/ird", usage.ird),
+        ("hw_counters/receive_memory", usage.receive_memory),
+        ("hw_counters/send_memory", usage.send_memory),
+        (
+            "hw_counters/displaced_startups",
+            rnic.device.displaced_startups(),
+        ),
     ]
 }
 
@@ -144,9 +157,8 @@ fn of_device(rnic: &Rnic, index: usize) -> Vec<(String, Entry)> {
         }
     }
     for (name, number) in counters(rnic) {
-        file(format!("ports/1/hw_counters/{name}"), number.to_string());
+        file(format!("ports/1/{name}"), number.to_string());
     }
-    all.push(("ports/1/counters".into(), Entry::Directory));
     all
 }
 
@@ -318,7 +330,7 @@ mod tests {
 
     #[test]
     fn an_iwarp_device_has_the_words_of_an_iwarp_driver() {
-        let rnic = rnic(&[]);
+        let rnic = rnic(&[("UWARP_PERSONA", "iwarp")]);
         let of = |file: &str| read(&rnic, &format!("/sys/class/infiniband/uwarp0/{file}"));
         assert_eq!(of("node_type").as_deref(), Some("4: RNIC"));
         assert_eq!(of("ports/1/link_layer").as_deref(), Some("Ethernet"));
@@ -342,9 +354,27 @@ mod tests {
         assert_eq!(pds().as_deref(), Some("0"));
         let _pd = rnic.device.alloc_pd().unwrap();
         assert_eq!(pds().as_deref(), Some("1"));
-        for other in ["qps/x", "none", ""] {
-            let path = format!("/sys/class/infiniband/uwarp0/ports/1/hw_counters/{other}");
-            assert_eq!(counter(&rnic, path.as_bytes()), None);
+    }
+
+    #[test]
+    fn the_path_of_a_directory_names_all_its_counters() {
+        let rnic = rnic(&[]);
+        let named = |path: &str| {
+            let path = format!("/sys/class/infiniband/uwarp0/ports/1/{path}");
+            counters_at(&rnic, path.as_bytes()).len()
+        };
+        for (path, due) in [
+            ("counters", 2),
+            ("counters/", 2),
+            ("counters/port_rcv_data", 1),
+            ("hw_counters", 11),
+            ("hw_counters/qps", 1),
+            ("hw_counters/qps/x", 0),
+            ("hw_counters/none", 0),
+            ("hw_count", 0),
+            ("", 0),
+        ] {
+            assert_eq!(named(path), due, "{path}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The temporary directory with the files. The process creates it at the first path that is mapped,
-//! and removes it when it exits. A process that is killed, that calls `_exit`, or that executes
-//! another program leaves it there. The next process that creates one removes it (`owner.rs`).
+//! and removes it when it exits. One that was replaced, because the GID table has changed, stays
+//! until the next one is. A process that is killed, that calls `_exit`, or that executes another
+//! program leaves them there. The next process that creates one removes them (`owner.rs`).
 //!
 //! A forked child has counters and a device of its own, and so it creates its own directory.
 //!
@@ -12,7 +13,7 @@
 )]
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::env;
 use std::ffi::CString;
 use std::fs::{self, File, Permissions};
@@ -21,10 +22,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::Once;
+use std::sync::Arc;
 
 use super::contents::{self, Entry};
 use super::owner;
+use crate::at_exit::at_exit;
+use crate::gids::GidEntry;
 use crate::rnic::Rnic;
 
 /// Directory that is in memory on most systems, and that every user may write to.
@@ -34,34 +37,43 @@ const SHARED_MEMORY: &str = "/dev/shm";
 pub(super) struct Tree {
     process: u32,
     root: PathBuf,
+    /// GID table in the files. A look may come before the device is opened, which fixes the table.
+    gids: Arc<[GidEntry]>,
 }
 
 /// Tree of this process, or of the parent until the first call of [`current`] in a child. A tree
 /// that was replaced is not freed, because another thread may use it.
 static CURRENT: AtomicPtr<Tree> = AtomicPtr::new(ptr::null_mut());
+/// The tree before that one. Its files stay until the next tree is replaced, because a program may
+/// have opened a directory of it and go on from there.
+static PREVIOUS: AtomicPtr<Tree> = AtomicPtr::new(ptr::null_mut());
 
-/// Returns the tree of this process. Creates it if there is none, or if someone has removed it.
+/// Returns the tree of this process. Creates it if there is none, if someone has removed it, or if
+/// it has another GID table.
 pub(super) fn current(rnic: &Rnic) -> io::Result<&'static Tree> {
     let old = CURRENT.load(Ordering::Acquire);
     // SAFETY: trees are never freed.
     let found = unsafe { old.as_ref() };
     if let Some(tree) = found
         && tree.process == process::id()
+        && tree.gids == rnic.gids
         && tree.root.is_dir()
     {
         return Ok(tree);
     }
     let made = Tree::create(rnic)?;
-    static AT_EXIT: Once = Once::new();
-    AT_EXIT.call_once(|| {
-        // SAFETY: this library is never unloaded, so the function exists at exit. Without memory
-        // for the entry, the directory stays.
-        unsafe { libc::atexit(remove_at_exit) };
-    });
+    // Not a lock, which a forked child might find taken. The child inherits the entry.
+    static AT_EXIT: AtomicBool = AtomicBool::new(false);
+    if !AT_EXIT.swap(true, Ordering::Relaxed) {
+        at_exit(remove_at_exit);
+    }
     let made = Box::into_raw(Box::new(made));
     match CURRENT.compare_exchange(old, made, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: the pointer came from a box that is never freed.
-        Ok(_) => Ok(unsafe { &*made }),
+        Ok(_) => {
+            remove_own(PREVIOUS.swap(old, Ordering::AcqRel));
+            // SAFETY: the pointer came from a box that is never freed.
+            Ok(unsafe { &*made })
+        }
         Err(other) => {
             // SAFETY: no other code has this pointer.
             unsafe { Box::from_raw(made) }.remove();
@@ -72,8 +84,15 @@ pub(super) fn current(rnic: &Rnic) -> io::Result<&'static Tree> {
 }
 
 extern "C" fn remove_at_exit() {
+    for tree in [&CURRENT, &PREVIOUS] {
+        remove_own(tree.load(Ordering::Acquire));
+    }
+}
+
+/// Removes the files of a tree of this process. Those of its parent stay.
+fn remove_own(tree: *mut Tree) {
     // SAFETY: trees are never freed.
-    let tree = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
+    let tree = unsafe { tree.as_ref() };
     if let Some(tree) = tree.filter(|tree| tree.process == process::id()) {
         tree.remove();
     }
@@ -102,6 +121,7 @@ impl Tree {
         let tree = Tree {
             process: process::id(),
             root: temporary_directory(place)?,
+            gids: Arc::clone(&rnic.gids),
         };
         let written = tree.write(rnic);
         if written.is_err() {
@@ -126,7 +146,6 @@ impl Tree {
                     write_new(&path, &(text + "\n"))?;
                 }
                 Entry::Link(target) => symlink(target, &path)?,
-                Entry::Directory => create_directories(&path)?,
             }
         }
         Ok(())
@@ -242,7 +261,6 @@ mod tests {
                 Entry::Link(target) => {
                     assert_eq!(fs::read_link(place).unwrap(), Path::new(&target));
                 }
-                Entry::Directory => assert!(place.is_dir(), "{path}"),
             }
         }
         let counter = "/sys/class/infiniband/uwarp0/ports/1/hw_counters/qps";
@@ -284,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_was_removed_is_made_again() {
+    fn a_tree_that_was_removed_is_made_again_and_one_that_is_replaced_stays_once_more() {
         let rnic = rnic();
         let first = current(&rnic).unwrap();
         assert!(ptr::eq(first, current(&rnic).unwrap()));
@@ -292,7 +310,16 @@ mod tests {
         let second = current(&rnic).unwrap();
         assert_ne!(first.root(), second.root());
         assert!(second.root().is_dir());
-        remove_at_exit();
+        let changed = Rnic {
+            gids: Arc::from([]),
+            ..rnic.clone()
+        };
+        let third = current(&changed).unwrap();
+        assert!(second.root().is_dir() && third.root().is_dir());
+        let fourth = current(&rnic).unwrap();
         assert!(!second.root().exists());
+        assert!(third.root().is_dir() && fourth.root().is_dir());
+        remove_at_exit();
+        assert!(!third.root().exists() && !fourth.root().exists());
     }
 }

@@ -238,6 +238,55 @@ fn one_sided_requests_move_bytes_and_immediate_data_is_four_bytes_in_network_ord
     there.end();
 }
 
+/// Posts a request that the peer refuses, and returns the completion's status. `wr` is made from an
+/// element of `len` bytes and the peer's region.
+fn refused(
+    (here, there): (Side, Side),
+    len: u32,
+    wr: impl FnOnce(&mut [ibv_sge], *mut ibv_mr) -> ibv_send_wr,
+) -> ibv_wc_status {
+    let (qp, peer) = (here.qp(), there.qp());
+    let (mut own, mut lent) = (vec![0_u8; len as usize], [7_u8; 32]);
+    let (local, remote) = (here.mr(&mut own, ALL), there.mr(&mut lent, ALL));
+    post_recv(peer, 1, &mut [sge(remote, 0, 8)]);
+    connect(qp, peer);
+    let mut list = [sge(local, 0, len)];
+    let mut wr = wr(&mut list, remote);
+    assert_eq!(post_send(qp, &mut wr).0, 0);
+    let status = here.poll(1)[0].status;
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(local);
+    end_mr(remote);
+    assert_eq!(lent, [7; 32]);
+    here.end();
+    there.end();
+    status
+}
+
+/// The NAK "invalid request" of InfiniBand. On iWARP the peer sends a Terminate, which says more.
+#[test]
+fn what_a_responder_calls_an_invalid_request_is_one_on_roce_only() {
+    let unaligned = |list: &mut [ibv_sge], remote: *mut ibv_mr| {
+        let mut wr = rdma_wr(3, IBV_WR_ATOMIC_FETCH_AND_ADD, list, remote);
+        // SAFETY: the test passes an existing region.
+        let remote = unsafe { &*remote };
+        wr.wr.atomic.remote_addr = (remote.addr.addr() as u64).next_multiple_of(8) + 1;
+        wr.wr.atomic.rkey = remote.rkey;
+        wr.wr.atomic.compare_add = 5;
+        wr
+    };
+    let too_long = |list: &mut [ibv_sge], _| send_wr(3, IBV_WR_SEND, list);
+    let roce = || (Side::new(), Side::new());
+    let iwarp = || (Side::iwarp(), Side::iwarp());
+    assert_eq!(refused(roce(), 8, unaligned), IBV_WC_REM_INV_REQ_ERR);
+    assert_eq!(refused(iwarp(), 8, unaligned), IBV_WC_REM_OP_ERR);
+    // More than the sockets take, so that the Send is not complete before the peer refuses it.
+    let len = 64 << 20;
+    assert_eq!(refused(roce(), len, too_long), IBV_WC_REM_INV_REQ_ERR);
+    assert_eq!(refused(iwarp(), len, too_long), IBV_WC_REM_OP_ERR);
+}
+
 fn add_of(wr: &ibv_send_wr) -> ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
     // SAFETY: the request is an atomic one, so this field of the union is set.
     unsafe { wr.wr.atomic }

@@ -271,6 +271,7 @@ fn a_completion_queue_ends_when_its_asynchronous_event_is_acknowledged() {
     attr.recv_cq = small;
     // SAFETY: the test passes existing objects.
     let qp = unsafe { qp::create_qp(side.pd, &raw mut attr) };
+    initialize(qp);
     // The completion queue has room for only one completion.
     for wr_id in 0..3 {
         post_recv(qp, wr_id, &mut []);

@@ -201,6 +201,7 @@ fn completions_are_read_one_by_one_between_start_and_end() {
     with.recv_cq = cq.cast();
     // SAFETY: the test passes existing objects.
     let peer = unsafe { qp::create_qp(there.pd, &raw mut with) };
+    initialize(peer);
     let qp = here.qp();
     let (mut lent, mut own) = ([0_u8; 8], *b"12345678");
     let (remote, source) = (there.mr(&mut lent, ALL), here.mr(&mut own, 0));

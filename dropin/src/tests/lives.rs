@@ -47,13 +47,25 @@ fn a_queue_pair_has_at_least_the_inline_room_that_rsockets_need_and_tells_what_i
 }
 
 #[test]
-fn other_transports_than_rc_and_sizes_beyond_the_device_are_refused() {
+fn transports_that_the_device_does_not_have_are_refused() {
+    for (side, types) in [
+        (Side::new(), &[IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND][..]),
+        (Side::iwarp(), &[IBV_QPT_UC, IBV_QPT_UD]),
+    ] {
+        for qp_type in types {
+            let mut attr = side.attr();
+            attr.qp_type = *qp_type;
+            // SAFETY: the test passes existing objects.
+            assert!(unsafe { qp::create_qp(side.pd, &raw mut attr) }.is_null());
+            assert_eq!(errno(), Some(libc::EOPNOTSUPP), "type {qp_type}");
+        }
+        side.end();
+    }
+}
+
+#[test]
+fn sizes_beyond_the_device_are_refused() {
     let side = Side::new();
-    let mut attr = side.attr();
-    attr.qp_type = IBV_QPT_UD;
-    // SAFETY: the test passes existing objects.
-    assert!(unsafe { qp::create_qp(side.pd, &raw mut attr) }.is_null());
-    assert_eq!(errno(), Some(libc::EOPNOTSUPP));
     let mut attr = side.attr();
     attr.cap.max_send_wr = 1 << 20;
     // SAFETY: the test passes existing objects.
@@ -73,9 +85,13 @@ fn other_transports_than_rc_and_sizes_beyond_the_device_are_refused() {
 #[test]
 fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
     let (here, there) = (Side::new(), Side::new());
-    let (qp, peer) = (here.qp(), there.qp());
+    let (qp, peer) = (here.qp_in_reset(), there.qp_in_reset());
     assert_eq!(state_of(qp).0, IBV_QPS_RESET);
-    for (state, mask) in [(IBV_QPS_INIT, FOR_INIT), (IBV_QPS_RTR, 0), (IBV_QPS_RTS, 0)] {
+    for (state, mask) in [
+        (IBV_QPS_INIT, FOR_INIT),
+        (IBV_QPS_RTR, FOR_INIT),
+        (IBV_QPS_RTS, 0),
+    ] {
         assert_eq!(move_to(qp, state, mask), 0);
         assert_eq!(state_of(qp).0, state);
         // SAFETY: the test passes an existing queue pair.
@@ -103,10 +119,36 @@ fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
 /// Attributes that both InfiniBand and iWARP need for INIT.
 const FOR_INIT: ibv_qp_attr_mask = IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 
+/// An InfiniBand device refuses receives in RESET, and takes them in ERR, where they are flushed.
+#[test]
+fn a_receive_is_refused_in_reset() {
+    let side = Side::new();
+    let qp = side.qp_in_reset();
+    let post = |wr_id| {
+        let mut wr = recv_wr(wr_id, &mut []);
+        let mut bad = ptr::null_mut();
+        // SAFETY: the test passes an existing queue pair, and a list.
+        let errno = unsafe { qp::post::post_recv(qp, &raw mut wr, &raw mut bad) };
+        assert_eq!(bad.is_null(), errno == 0);
+        errno
+    };
+    assert_eq!(post(1), libc::EINVAL);
+    assert_eq!(move_to(qp, IBV_QPS_INIT, FOR_INIT), 0);
+    assert_eq!(post(2), 0);
+    assert_eq!(move_to(qp, IBV_QPS_ERR, 0), 0);
+    assert_eq!(post(3), 0);
+    let flushed = side.poll(2);
+    assert_eq!((flushed[0].wr_id, flushed[1].wr_id), (2, 3));
+    assert_eq!(move_to(qp, IBV_QPS_RESET, 0), 0);
+    assert_eq!(post(4), libc::EINVAL);
+    end_qp(qp);
+    side.end();
+}
+
 #[test]
 fn without_a_connection_no_step_and_no_attribute_of_a_step_may_be_left_out() {
     let side = Side::new();
-    let qp = side.qp();
+    let qp = side.qp_in_reset();
     let refused = |state, mask, errno| {
         let before = state_of(qp).0;
         assert_eq!(
@@ -128,7 +170,8 @@ fn without_a_connection_no_step_and_no_attribute_of_a_step_may_be_left_out() {
     // A repeated move to INIT needs no attributes.
     assert_eq!(move_to(qp, IBV_QPS_INIT, 0), 0);
     refused(IBV_QPS_RTS, 0, libc::EINVAL);
-    assert_eq!(move_to(qp, IBV_QPS_RTR, 0), 0);
+    refused(IBV_QPS_RTR, 0, libc::EINVAL);
+    assert_eq!(move_to(qp, IBV_QPS_RTR, FOR_INIT), 0);
     refused(IBV_QPS_INIT, FOR_INIT, libc::EINVAL);
     assert_eq!(move_to(qp, IBV_QPS_RTS, 0), 0);
     refused(IBV_QPS_RTR, 0, libc::EINVAL);
@@ -143,7 +186,7 @@ fn without_a_connection_no_step_and_no_attribute_of_a_step_may_be_left_out() {
 #[test]
 fn a_port_that_the_device_has_not_and_a_state_that_is_not_the_one_are_refused() {
     let side = Side::new();
-    let qp = side.qp();
+    let qp = side.qp_in_reset();
     // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     (attr.qp_state, attr.port_num) = (IBV_QPS_INIT, 2);
@@ -161,9 +204,9 @@ fn a_port_that_the_device_has_not_and_a_state_that_is_not_the_one_are_refused() 
 }
 
 #[test]
-fn a_connection_by_queue_pair_numbers_is_refused() {
-    let side = Side::new();
-    let qp = side.qp();
+fn a_connection_by_queue_pair_numbers_is_refused_by_an_iwarp_device() {
+    let side = Side::iwarp();
+    let qp = side.qp_in_reset();
     assert_eq!(move_to(qp, IBV_QPS_INIT, FOR_INIT), 0);
     assert_eq!(move_to(qp, IBV_QPS_RTR, IBV_QP_DEST_QPN), libc::EOPNOTSUPP);
     end_qp(qp);
@@ -211,7 +254,6 @@ fn registration_refuses_no_memory_at_all_and_rights_that_contradict_each_other()
     let at: *mut c_void = memory.as_mut_ptr().cast();
     for (addr, length, access, number) in [
         (ptr::null_mut(), 8, 1, libc::EINVAL),
-        (at, 0, 1, libc::EINVAL),
         (at, 8, 2, libc::EINVAL),
         (at, 8, 64, libc::EOPNOTSUPP),
     ] {

@@ -130,6 +130,54 @@ fn a_peer_reaches_a_region_by_the_addresses_that_it_was_given_and_by_no_others()
 }
 
 #[test]
+fn a_region_of_no_bytes_allows_no_access_but_those_of_no_bytes() {
+    let (here, there) = (Side::new(), Side::new());
+    let (mut own, mut lent) = ([0_u8; 8], [7_u8; 8]);
+    let local = here.mr(&mut own, ALL);
+    let remote = there.mr(&mut lent[..0], ALL);
+    // SAFETY: the test passes existing regions, and memory that exists until the end.
+    unsafe {
+        assert_eq!((*remote).length, 0);
+        let (at, all) = ((*remote).addr, IBV_REREG_MR_CHANGE_TRANSLATION);
+        let again = |len| mr::rereg_mr(remote, all.cast_signed(), ptr::null_mut(), at, len, 0);
+        assert_eq!((again(8), again(0)), (0, 0));
+    }
+    for (length, status) in [(0, IBV_WC_SUCCESS), (1, IBV_WC_REM_ACCESS_ERR)] {
+        for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
+            let (qp, peer) = (here.qp(), there.qp());
+            connect(qp, peer);
+            let mut list = [sge(local, 0, length)];
+            let mut wr = rdma_wr(1, opcode, &mut list, remote);
+            assert_eq!(post_send(qp, &mut wr).0, 0);
+            let done = here.poll(1)[0].status;
+            match opcode {
+                // It is complete when TCP has taken it.
+                IBV_WR_RDMA_WRITE => assert_eq!(done, IBV_WC_SUCCESS),
+                _ => assert_eq!(done, status, "{length}"),
+            }
+            end_qp(qp);
+            end_qp(peer);
+        }
+    }
+    // Nor is it memory of a request of this side.
+    let empty = here.mr(&mut own[..0], ALL);
+    let (qp, peer) = (here.qp(), there.qp());
+    connect(qp, peer);
+    let mut list = [sge(empty, 0, 1)];
+    let mut send = send_wr(2, IBV_WR_SEND, &mut list);
+    assert_eq!(post_send(qp, &mut send).0, 0);
+    assert_eq!(here.poll(1)[0].status, IBV_WC_LOC_PROT_ERR);
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(local);
+    end_mr(empty);
+    end_mr(remote);
+    assert_eq!((own, lent), ([0; 8], [7; 8]));
+    here.end();
+    there.end();
+}
+
+#[test]
 fn elements_of_requests_count_from_there_too() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (here.qp(), there.qp());

@@ -55,7 +55,8 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     wr.__bindgen_anon_2.bind_mw.mw = windows[1];
     // SAFETY: the test passes an existing window.
     let rkey = uwarp_verbs::inc_rkey(unsafe { (*windows[1]).rkey });
-    wr.__bindgen_anon_2.bind_mw.rkey = rkey;
+    // Only the last byte counts: the index is that of the window.
+    wr.__bindgen_anon_2.bind_mw.rkey = !rkey & !0xFF | rkey & 0xFF;
     wr.__bindgen_anon_2.bind_mw.bind_info = info(
         remote,
         8,

@@ -79,7 +79,7 @@ static struct ibv_ah *handle(int global, union ibv_gid to)
 	struct ibv_ah_attr attr = {
 		.is_global = global,
 		.port_num = 1,
-		.grh = { .dgid = to, .hop_limit = 1 },
+		.grh = { .dgid = to, .hop_limit = 1, .traffic_class = 0x28 },
 	};
 
 	return ibv_create_ah(pd, &attr);
@@ -126,6 +126,7 @@ static struct ibv_ah *reap(struct ibv_qp *from)
 {
 	struct ibv_poll_cq_attr none = { 0 };
 	struct ibv_wc wc = { 0 };
+	struct ibv_ah_attr attr;
 	struct ibv_ah *ah;
 
 	while (ibv_start_poll(cq, &none))
@@ -139,6 +140,9 @@ static struct ibv_ah *reap(struct ibv_qp *from)
 		die("another completion");
 	ibv_end_poll(cq);
 	printf("  %s\n", memory + GRH);
+	if (ibv_init_ah_from_wc(context, 1, &wc, (struct ibv_grh *)memory, &attr))
+		die("ibv_init_ah_from_wc");
+	printf("  traffic class %#x\n", attr.grh.traffic_class);
 	ah = ibv_create_ah_from_wc(pd, &wc, (struct ibv_grh *)memory, 1);
 	if (!ah)
 		die("ibv_create_ah_from_wc");
@@ -177,6 +181,28 @@ static void by_calls(struct ibv_qp *qp, struct ibv_ah *ah, struct ibv_qp *to)
 	ibv_wr_start(calls);
 	ibv_wr_send(calls);
 	printf("  no destination %d\n", ibv_wr_complete(calls) == EINVAL);
+}
+
+/* Posts a request that fails later, and prints the status. Then makes the queue pair ready again. */
+static void fails(const char *what, struct ibv_qp *qp, struct ibv_ah *ah, int opcode, int len)
+{
+	struct ibv_poll_cq_attr none = { 0 };
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr unused;
+
+	if (post(qp, ah, qp, opcode, len))
+		die(what);
+	while (ibv_start_poll(cq, &none))
+		;
+	printf("  %s: %s", what, ibv_wc_status_str(cq->status));
+	ibv_end_poll(cq);
+	if (ibv_query_qp(qp, &attr, IBV_QP_STATE, &unused))
+		die("ibv_query_qp");
+	printf(", state %d\n", attr.qp_state);
+	if (step(qp, IBV_QPS_RESET) ||
+	    init(qp, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_QKEY) ||
+	    step(qp, IBV_QPS_RTR) || step(qp, IBV_QPS_RTS))
+		die("ready again");
 }
 
 int main(void)
@@ -223,10 +249,13 @@ int main(void)
 	puts("what is refused");
 	if (ibv_query_port(context, 1, &port))
 		die("ibv_query_port");
-	printf("  longer than the MTU %d, without a handle %d, a Write %d, an unknown operation %d\n",
-	       post(a, ah, b, IBV_WR_SEND, (128 << port.active_mtu) + 1) == EINVAL,
-	       post(a, NULL, b, IBV_WR_SEND, 4) == EINVAL,
-	       post(a, ah, b, IBV_WR_RDMA_WRITE, 4) == EINVAL, post(a, ah, b, 77, 4) == EINVAL);
+	printf("  without a handle %d, an unknown operation %d\n",
+	       post(a, NULL, b, IBV_WR_SEND, 4) == EINVAL, post(a, ah, b, 77, 4) == EINVAL);
+	puts("what fails");
+	fails("longer than the MTU", a, ah, IBV_WR_SEND, (128 << port.active_mtu) + 1);
+	fails("a Write", a, ah, IBV_WR_RDMA_WRITE, 4);
+	fails("a Write without a handle", a, NULL, IBV_WR_RDMA_WRITE, 4);
+	fails("a Read", a, ah, IBV_WR_RDMA_READ, 4);
 	puts("dropped, and then one that arrives");
 	send_text(a, ah, b, IBV_WR_SEND, "no receive");
 	settle(a, ah);

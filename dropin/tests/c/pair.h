@@ -27,7 +27,7 @@ static void die(const char *what)
 }
 
 /* Starts the other process. Returns its number, or 0 in it. */
-static pid_t split(void)
+static inline pid_t split(void)
 {
 	int ends[2];
 	pid_t child;
@@ -45,7 +45,7 @@ static pid_t split(void)
 }
 
 /* Gives `size` bytes to the other process, and gets as many. */
-static void swap(const void *ours, void *theirs, size_t size)
+static inline void swap(const void *ours, void *theirs, size_t size)
 {
 	size_t got = 0;
 

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::names;
 use crate::packages;
 use crate::prefix::{Prefix, said};
 use crate::process::{Place, free_port};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
 const GENERATED: &str = include_str!("../../src/abi/generated.rs");
-const NAMES: &str = include_str!("../../names/rdma-core-44.txt");
 
 /// Compiles a file of `tests/c`, with `arguments` after the file name. Each call returns a separate
-/// program.
+/// program. If the programs run in a root, uses the compiler and the headers of that root.
 pub(crate) fn compile(
     prefix: &Prefix,
     compiler: &str,
@@ -21,14 +21,38 @@ pub(crate) fn compile(
     arguments: &[&str],
 ) -> Result<PathBuf, String> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let source = Path::new(SOURCES).join(source);
-    let stem = source.file_stem().unwrap_or_default().display();
+    let mut source = Path::new(SOURCES).join(source);
+    let stem = source.file_stem().unwrap_or_default();
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let program = prefix.scratch().join(format!("{stem}-{number}"));
-    let mut command = Command::new(compiler);
+    let program = format!("{}-{number}", stem.display());
+    let program = prefix.scratch().join(program);
+    let mut command = match prefix.root() {
+        Some(_) => {
+            source = copied(&source, &program)?;
+            prefix.command(Path::new(compiler))?
+        }
+        None => Command::new(compiler),
+    };
     command.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
     said(command.arg(&program).arg(&source).args(arguments))?;
     Ok(program)
+}
+
+/// Copies a source to the directory `NEW.d`, with the headers of `tests/c`, and returns its path
+/// there. In a root, only the directory of the installed uwarp is visible.
+fn copied(source: &Path, new: &Path) -> Result<PathBuf, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", source.display());
+    let dir = new.with_extension("d");
+    std::fs::create_dir(&dir).map_err(failed)?;
+    for entry in std::fs::read_dir(SOURCES).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if let Some(name) = path.file_name()
+            && (path == source || path.extension().is_some_and(|kind| kind == "h"))
+        {
+            std::fs::copy(&path, dir.join(name)).map_err(failed)?;
+        }
+    }
+    Ok(dir.join(source.file_name().unwrap_or_default()))
 }
 
 /// Checks that the C compiler, with the installed headers, confirms all layouts that the generated
@@ -104,7 +128,7 @@ pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), St
 /// another version.
 pub(crate) fn dlvsym_finds_every_name(prefix: &Prefix) -> Result<(), String> {
     let program = compile(prefix, "cc", "versions.c", &["-ldl"])?;
-    let functions = NAMES.lines().filter(|line| !line.ends_with(" object"));
+    let functions = names::all().filter(|line| !line.ends_with(" object"));
     let pairs = functions.filter_map(|line| line.split_once('@'));
     let mut asked: Vec<_> = pairs
         .map(|(name, version)| format!("{name} {}", version.trim_start_matches('@')))
@@ -181,6 +205,34 @@ pub(crate) fn a_thread_that_posts_may_be_cancelled(prefix: &Prefix) -> Result<()
     }
 }
 
+/// Children are forked while other threads hold the locks of the library (`tests/c/forks.c`).
+pub(crate) fn a_child_of_a_process_whose_threads_use_objects_has_its_own(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    let program = compile(prefix, "cc", "forks.c", &["-libverbs", "-lpthread"])?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
+    let place = Place { prefix, flags: &[] };
+    let said = place.start(&[program])?.end()?;
+    match said == "60 of 60 children are good\n" {
+        true => Ok(()),
+        false => Err(said),
+    }
+}
+
+/// The library runs one function at exit, which sends what waits (`tests/c/hooks.c`).
+pub(crate) fn a_process_that_has_opened_a_device_has_one_hook_at_exit(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    let program = compile(prefix, "cc", "hooks.c", &["-rdynamic", "-libverbs", "-ldl"])?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
+    let place = Place { prefix, flags: &[] };
+    let said = place.start(&[program])?.end()?;
+    match said == "hooks: 1\nhooks of the child: 0\n" {
+        true => Ok(()),
+        false => Err(said),
+    }
+}
+
 /// Threads are cancelled in calls that wait. Other threads can then use the same objects
 /// (`tests/c/blocked.c`).
 pub(crate) fn a_thread_that_waits_may_be_cancelled_and_keeps_no_lock(
@@ -207,7 +259,12 @@ pub(crate) fn what_is_not_supported_says_so_by_its_prototype(
     let libraries = ["-lrdmacm", "-libverbs", "-ldl"];
     let program = compile(prefix, "cc", "absent.c", &libraries)?;
     let program = program.to_str().ok_or("the path is not UTF-8")?;
-    let said = Place { prefix, flags: &[] }.start(&[program])?.end()?;
+    let said = Place {
+        prefix,
+        flags: &["--persona", "iwarp"],
+    }
+    .start(&[program])?
+    .end()?;
     match said == "numbers 9, -1 33, NULL 8, nothing 3\n" {
         true => Ok(()),
         false => Err(said),

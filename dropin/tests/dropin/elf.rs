@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 /// An entry of the table of dynamic symbols.
@@ -17,6 +18,15 @@ pub(crate) struct Symbol {
     pub(crate) object: bool,
 }
 
+impl Symbol {
+    /// Returns true if the version is one of libibverbs or librdmacm.
+    pub(crate) fn of_rdma_core(&self) -> bool {
+        self.name.contains("@IBVERBS_") || self.name.contains("@RDMACM_")
+    }
+}
+
+/// First bytes of an ELF file of 64 bits, little endian.
+const MAGIC: &[u8; 6] = b"\x7FELF\x02\x01";
 const DYNSYM: u32 = 11;
 const VERSYM: u32 = 0x6FFF_FFFF;
 const VERDEF: u32 = 0x6FFF_FFFD;
@@ -125,13 +135,26 @@ impl File {
     }
 }
 
+/// Returns true if the file is an ELF file of this kind, without reading the rest of it.
+///
+/// # Errors
+/// Returns a message if the file cannot be read.
+pub(crate) fn is_elf(path: &Path) -> Result<bool, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let file = fs::File::open(path).map_err(failed)?;
+    let mut begin = Vec::new();
+    let limit = MAGIC.len() as u64;
+    file.take(limit).read_to_end(&mut begin).map_err(failed)?;
+    Ok(begin == MAGIC)
+}
+
 /// Returns the dynamic symbols that have a version.
 ///
 /// # Errors
 /// Returns a message if the file cannot be read, or is not an ELF file of this kind.
 pub(crate) fn symbols(path: &Path) -> Result<Vec<Symbol>, String> {
     let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    if !bytes.starts_with(b"\x7FELF\x02\x01") {
+    if !bytes.starts_with(MAGIC) {
         return Err(format!("{} is not an ELF file of 64 bits", path.display()));
     }
     let symbols = File(bytes).symbols();

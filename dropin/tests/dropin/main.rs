@@ -4,6 +4,7 @@
 
 mod c;
 mod captures;
+mod crates;
 mod devinfo;
 mod elf;
 mod ends;
@@ -15,26 +16,38 @@ mod prefix;
 mod process;
 mod programs;
 mod raw;
+mod roots;
 mod sysfs;
 mod tables;
 mod vanished;
 mod variables;
+mod wheels;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use prefix::Prefix;
+use programs::Row;
+use roots::{ROOTS, Root};
 
 /// The installed command and library. They are installed when the first test needs them, and
-/// removed when this process ends.
+/// removed when this process ends. Each root has others.
 static PREFIX: OnceLock<Result<Prefix, String>> = OnceLock::new();
 
 fn with_prefix(run: impl FnOnce(&Prefix) -> Result<(), String>) -> Result<(), Failed> {
-    let prefix = PREFIX
-        .get_or_init(Prefix::new)
-        .as_ref()
-        .map_err(Clone::clone);
+    with_prefix_in(None, run)
+}
+
+/// Runs a test with the uwarp that is installed for the programs of a root, or of this machine.
+fn with_prefix_in(
+    root: Option<&'static Root>,
+    run: impl FnOnce(&Prefix) -> Result<(), String>,
+) -> Result<(), Failed> {
+    let prefix = root.map_or(&PREFIX, |root| &root.prefix);
+    let prefix = prefix.get_or_init(|| Prefix::new(root));
+    let prefix = prefix.as_ref().map_err(Clone::clone);
     prefix.and_then(run).map_err(Failed::from)
 }
 
@@ -50,10 +63,20 @@ fn trial(
     missing: Option<String>,
     run: impl FnOnce() -> Result<(), Failed> + Send + 'static,
 ) -> Trial {
-    let ignored = missing.is_some() && !required();
-    if let (true, Some(why)) = (ignored, &missing) {
+    if let (false, Some(why)) = (required(), &missing) {
         eprintln!("dropin: SKIPPED, {name} is reported as ignored: {why}");
     }
+    trial_if(required(), name, missing, run)
+}
+
+/// As [`trial`], without a message. A test with a reason in `missing` fails if it is `required`.
+fn trial_if(
+    required: bool,
+    name: &str,
+    missing: Option<String>,
+    run: impl FnOnce() -> Result<(), Failed> + Send + 'static,
+) -> Trial {
+    let ignored = missing.is_some() && !required;
     let run = move || missing.map_or_else(run, |why| Err(why.into()));
     Trial::test(name, run).with_ignored_flag(ignored)
 }
@@ -105,6 +128,16 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         "c::a_thread_that_waits_may_be_cancelled_and_keeps_no_lock",
         &["libibverbs-dev", "librdmacm-dev"],
         c::a_thread_that_waits_may_be_cancelled_and_keeps_no_lock,
+    ),
+    (
+        "c::a_child_of_a_process_whose_threads_use_objects_has_its_own",
+        &["libibverbs-dev"],
+        c::a_child_of_a_process_whose_threads_use_objects_has_its_own,
+    ),
+    (
+        "c::a_process_that_has_opened_a_device_has_one_hook_at_exit",
+        &["libibverbs-dev"],
+        c::a_process_that_has_opened_a_device_has_one_hook_at_exit,
     ),
     (
         "c::a_place_is_free_when_the_completion_was_polled",
@@ -237,6 +270,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         sysfs::without_preload_nothing_is_redirected,
     ),
     (
+        "sysfs::a_look_creates_no_capture",
+        &["ibverbs-utils"],
+        sysfs::a_look_creates_no_capture,
+    ),
+    (
         "sysfs::the_directory_of_a_killed_process_is_removed_by_the_next",
         &[],
         sysfs::the_directory_of_a_killed_process_is_removed_by_the_next,
@@ -271,14 +309,41 @@ const APART: &[(&str, &[&str], Check)] = &[
         devinfo::the_gids_of_roce_are_ordered_by_their_reach,
     ),
     (
+        "sysfs::rdma_shows_the_link",
+        &["util-linux"],
+        sysfs::rdma_shows_the_link,
+    ),
+    (
+        "sysfs::several_rdma_at_once_show_the_link",
+        &["util-linux"],
+        sysfs::several_rdma_at_once_show_the_link,
+    ),
+    (
         "sysfs::a_namespace_has_the_device_for_every_program",
         &["util-linux"],
         sysfs::a_namespace_has_the_device_for_every_program,
     ),
     (
+        "sysfs::a_namespace_and_preload_go_together",
+        &["util-linux"],
+        sysfs::a_namespace_and_preload_go_together,
+    ),
+    (
         "sysfs::a_namespace_that_is_not_allowed_is_told",
         &["util-linux"],
         sysfs::a_namespace_that_is_not_allowed_is_told,
+    ),
+];
+
+/// As `CHECKS`, for each root.
+const CHECKS_OF_ROOTS: &[(&str, Check)] = &[
+    (
+        "names::the_committed_names_are_those_of_the_root",
+        names::the_committed_names_are_those_of_the_root,
+    ),
+    (
+        "names::every_file_of_the_root_finds_its_names",
+        names::every_file_of_the_root_finds_its_names,
     ),
 ];
 
@@ -298,11 +363,47 @@ fn missing(packages: &[&str]) -> Option<String> {
     })
 }
 
+/// Creates the tests of a root. Prints each reason why some are ignored once.
+fn trials_of(root: &'static Root, unready: Option<&String>) -> Vec<Trial> {
+    let required = root.required();
+    let (mut trials, mut reasons) = (Vec::new(), BTreeSet::new());
+    for &(name, check) in CHECKS_OF_ROOTS {
+        let (module, name) = name.split_once("::").unwrap_or_default();
+        let name = format!("{module}::{}/{name}", root.label);
+        let missing = unready.cloned().or_else(|| root.missing());
+        reasons.extend(missing.clone());
+        let run = move || with_prefix_in(Some(root), check);
+        trials.push(trial_if(required, &name, missing, run));
+    }
+    let rows = (root.rows)().into_iter().enumerate();
+    let rows = rows.filter(|(position, row)| roots::sampled(*position) && row.runs_here());
+    for (_, row) in rows {
+        let name = format!("programs::{}/{}", root.label, row.name);
+        let missing = unready.cloned().or_else(|| row.missing_in(root));
+        reasons.extend(missing.clone());
+        let run = move || with_prefix_in(Some(root), |prefix| row.run(prefix));
+        trials.push(trial_if(required, &name, missing, run));
+    }
+    if !required {
+        for why in reasons {
+            let label = root.label;
+            eprintln!("dropin: SKIPPED, tests {label}/... are reported as ignored: {why}");
+        }
+    }
+    trials
+}
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Most programs poll and occupy a processor, and most tests run two of them.
     arguments.test_threads.get_or_insert(2);
     let unready = process::unready();
+    if !crates::asked_for() {
+        eprintln!("dropin: SKIPPED, published crates are built only with UWARP_DROPIN_CRATES=1");
+    }
+    if wheels::installed().is_none() {
+        eprintln!("dropin: SKIPPED, UWARP_DROPIN_WHEELS names no directory with Python wheels");
+    }
     let mut trials = Vec::new();
     for &(name, packages, check) in CHECKS {
         let missing = unready.clone().or_else(|| missing(packages));
@@ -314,12 +415,35 @@ fn main() -> ExitCode {
         let missing = missing.or_else(programs::no_namespaces);
         trials.push(trial(name, missing, move || with_prefix(check)));
     }
-    for row in programs::rows() {
+    for row in programs::rows().into_iter().filter(Row::runs_here) {
         let name = format!("programs::{}", row.name);
         let missing = unready.clone().or_else(|| row.missing());
         trials.push(trial(&name, missing, move || {
             with_prefix(|prefix| row.run(prefix))
         }));
+    }
+    for root in ROOTS {
+        trials.extend(trials_of(root, unready.as_ref()));
+    }
+    let sources = crates::asked_for().then(crates::missing).flatten();
+    for row in crates::ROWS.iter().filter(|row| row.runs_here()) {
+        let name = format!("crates::{}", row.name);
+        let run = move || with_prefix(|prefix| crates::run(row, prefix));
+        trials.push(match crates::asked_for() {
+            true => {
+                let missing = unready.clone().or_else(|| row.missing());
+                trial(&name, missing.or_else(|| sources.clone()), run)
+            }
+            false => Trial::test(name, run).with_ignored_flag(true),
+        });
+    }
+    for row in wheels::ROWS.iter().filter(|row| row.runs_here()) {
+        let name = format!("wheels::{}", row.name);
+        let run = move || with_prefix(|prefix| wheels::run(row, prefix));
+        trials.push(match wheels::installed() {
+            Some(_) => trial(&name, unready.clone().or_else(|| row.missing()), run),
+            None => Trial::test(name, run).with_ignored_flag(true),
+        });
     }
     let matrix = || matrix::is_up_to_date().map_err(Failed::from);
     trials.push(trial("matrix::is_up_to_date", matrix::missing(), matrix));

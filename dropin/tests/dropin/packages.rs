@@ -15,15 +15,20 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 /// # Errors
 /// Returns a message if the library is in none of the usual directories.
 pub(crate) fn library(soname: &str) -> Result<PathBuf, String> {
+    library_in(Path::new("/"), soname)
+}
+
+/// As [`library`], in another root directory.
+pub(crate) fn library_in(root: &Path, soname: &str) -> Result<PathBuf, String> {
     let places = [
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib/aarch64-linux-gnu",
-        "/usr/lib/x86_64-linux-gnu/ucx",
-        "/usr/lib/aarch64-linux-gnu/ucx",
-        "/usr/lib64",
-        "/usr/lib",
+        "usr/lib/x86_64-linux-gnu",
+        "usr/lib/aarch64-linux-gnu",
+        "usr/lib/x86_64-linux-gnu/ucx",
+        "usr/lib/aarch64-linux-gnu/ucx",
+        "usr/lib64",
+        "usr/lib",
     ];
-    let found = places.iter().map(|dir| Path::new(dir).join(soname));
+    let found = places.iter().map(|dir| root.join(dir).join(soname));
     let mut found = found.filter(|path| path.exists());
     found
         .next()
@@ -32,7 +37,16 @@ pub(crate) fn library(soname: &str) -> Result<PathBuf, String> {
 
 /// Returns the version of an installed Debian package, without epoch and Debian revision.
 pub(crate) fn version(package: &str) -> Option<String> {
-    let asked = Command::new("dpkg-query")
+    version_in(None, package)
+}
+
+/// As [`version`], for a package in this database of `dpkg`.
+pub(crate) fn version_in(database: Option<&Path>, package: &str) -> Option<String> {
+    let mut command = Command::new("dpkg-query");
+    if let Some(database) = database {
+        command.arg("--admindir").arg(database);
+    }
+    let asked = command
         .args(["-W", "-f", "${db:Status-Status} ${Version}", package])
         .output()
         .ok()?;
@@ -49,6 +63,14 @@ pub(crate) fn version(package: &str) -> Option<String> {
 
 /// Returns a message that names the packages that are not installed, if there are any.
 pub(crate) fn missing(packages: &[&str]) -> Option<String> {
+    missing_by(packages, version)
+}
+
+/// As [`missing`], with a function that returns the version of a package.
+pub(crate) fn missing_by(
+    packages: &[&str],
+    version: impl Fn(&str) -> Option<String>,
+) -> Option<String> {
     let missing: Vec<_> = packages
         .iter()
         .copied()

@@ -1,6 +1,7 @@
 //! Runs programs under `uwarp run`: as an unprivileged user, and with a time limit. Programs that
 //! still run at the end of the test are killed.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,15 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 /// Variable with the persona in which the programs run, except those with an own `--persona`. The
 /// default is that of uwarp.
 const PERSONA: &str = "UWARP_TEST_PERSONA";
+/// Command that runs a program as `nobody`, if this process is root.
+pub(crate) const UNPRIVILEGED: [&str; 6] = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--no-new-privs",
+    "--",
+];
 /// Interval between two checks of a condition, such as a line of output.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -36,6 +46,11 @@ pub(crate) struct Running {
     output: PathBuf,
 }
 
+/// Returns the persona in which the programs are to run; `None`: the default of uwarp.
+pub(crate) fn persona() -> Option<OsString> {
+    std::env::var_os(PERSONA)
+}
+
 /// Returns true if this process is root. No program here needs root.
 pub(crate) fn root() -> bool {
     rustix::process::geteuid().is_root()
@@ -47,15 +62,8 @@ pub(crate) fn unprivileged(program: &Path) -> Command {
     if !root() {
         return Command::new(program);
     }
-    let mut command = Command::new("setpriv");
-    command.args([
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        "--no-new-privs",
-        "--",
-    ]);
-    command.arg(program);
+    let mut command = Command::new(UNPRIVILEGED[0]);
+    command.args(&UNPRIVILEGED[1..]).arg(program);
     command
 }
 
@@ -69,7 +77,7 @@ pub(crate) fn unready() -> Option<String> {
 impl Place<'_> {
     /// Starts `uwarp run FLAGS -- WORDS`; its output goes into a file.
     pub(crate) fn start(&self, words: &[&str]) -> Result<Running, String> {
-        let mut command = unprivileged(&self.prefix.uwarp());
+        let mut command = self.prefix.command(&self.prefix.uwarp())?;
         command.arg("run").args(self.flags).arg("--").args(words);
         let name = words.join(" ");
         self.spawn(&mut command, name)
@@ -89,7 +97,7 @@ impl Place<'_> {
                 command.env_remove(variable);
             }
         }
-        if let Some(persona) = std::env::var_os(PERSONA) {
+        if let Some(persona) = persona() {
             command.env("UWARP_PERSONA", persona);
         }
         let child = command
@@ -159,20 +167,34 @@ impl Running {
     /// Waits until the program ends, and returns its output. Fails if the program does not end in
     /// time or has failed, except for the fault that `lost_its_channel` recognizes.
     pub(crate) fn end(&mut self) -> Result<String, String> {
+        let status = self.status()?;
+        if !status.success() && !self.lost_its_channel(status) {
+            return Err(self.words(&format!("ended with {status}")));
+        }
+        Ok(self.output())
+    }
+
+    /// As [`Running::end`], for a program that may fail.
+    pub(crate) fn end_with_any_status(&mut self) -> Result<String, String> {
+        // A shell has a status from 128 on for a program that a signal has ended.
+        match self.status()?.code() {
+            Some(..128) => Ok(self.output()),
+            _ => Err(self.words("was ended by a signal")),
+        }
+    }
+
+    /// Waits until the program ends. Fails if it does not end in time.
+    fn status(&mut self) -> Result<ExitStatus, String> {
         let deadline = Instant::now() + TIMEOUT;
-        let status = loop {
+        loop {
             if let Some(status) = self.ended()? {
-                break status;
+                return Ok(status);
             }
             if Instant::now() > deadline {
                 return Err(self.words("does not end"));
             }
             thread::sleep(POLL_INTERVAL);
-        };
-        if !status.success() && !self.lost_its_channel(status) {
-            return Err(self.words(&format!("ended with {status}")));
         }
-        Ok(self.output())
     }
 
     /// Returns true if rping failed only because its event thread found a closed channel after all

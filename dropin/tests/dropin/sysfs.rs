@@ -55,7 +55,7 @@ device: 0
 /sys/class/infiniband/uwarp0: board_id device fw_ver hca_type hw_rev node_desc node_guid node_type ports sys_image_guid
 /sys/class/infiniband/uwarp0/device: device net numa_node vendor
 /sys/class/infiniband/uwarp0/ports/1: cap_mask counters gid_attrs gids hw_counters lid lid_mask_count link_layer phys_state pkeys rate sm_lid sm_sl state
-/sys/class/infiniband/uwarp0/ports/1/counters:
+/sys/class/infiniband/uwarp0/ports/1/counters: port_rcv_data port_xmit_data
 /sys/class/infiniband/uwarp0/ports/1/gid_attrs: ndevs types
 /sys/class/infiniband_verbs: abi_version uverbs0
 /sys/class/infiniband_verbs/uverbs0: abi_version device ibdev
@@ -138,6 +138,70 @@ pub(crate) fn without_preload_nothing_is_redirected(prefix: &Prefix) -> Result<(
     }
 }
 
+/// A look neither creates the capture, which a process of the program may have open, nor says that
+/// it cannot.
+pub(crate) fn a_look_creates_no_capture(prefix: &Prefix) -> Result<(), String> {
+    const SCRIPT: &str = "ls /sys/class/infiniband; ls look.pcapng 2>/dev/null || echo none
+ibv_devinfo >/dev/null; ls look.pcapng";
+    let flags = &["--preload", "--pcap", "look.pcapng"];
+    let said = Place { prefix, flags }
+        .start(&["sh", "-c", SCRIPT])?
+        .end()?;
+    match said == "uwarp0\nnone\nlook.pcapng\n" {
+        true => Ok(()),
+        false => Err(said),
+    }
+}
+
+/// Programs that call `rdma link show -j` find the device (`cli/src/rdma.rs`).
+pub(crate) fn rdma_shows_the_link(prefix: &Prefix) -> Result<(), String> {
+    const LINK: &str = concat!(
+        r#"[{"ifindex":0,"ifname":"a","port":1,"state":"ACTIVE","physical_state":"LINK_UP","#,
+        r#""netdev":"lo","netdev_index":1},"#,
+        r#"{"ifindex":1,"ifname":"b","port":1,"state":"ACTIVE","physical_state":"LINK_UP","#,
+        r#""netdev":"lo","netdev_index":1}]"#,
+        "\nlink b/1 state ACTIVE physical_state LINK_UP netdev lo \n"
+    );
+    const SCRIPT: &str = "rdma link show -j; rdma link show b/1";
+    for way in [&["--preload"][..], &["--sysfs", "namespace"]] {
+        let device = [
+            "--persona",
+            "roce",
+            "--device",
+            "tcp:127.0.0.1",
+            "--name",
+            "a,b",
+        ];
+        let flags = &[way, &device].concat();
+        let said = Place { prefix, flags }
+            .start(&["sh", "-c", SCRIPT])?
+            .end()?;
+        if said != LINK {
+            return Err(format!("{way:?}: {said}"));
+        }
+    }
+    Ok(())
+}
+
+/// Commands that run at the same time have a device each, and none disturbs another.
+pub(crate) fn several_rdma_at_once_show_the_link(prefix: &Prefix) -> Result<(), String> {
+    const SCRIPT: &str = "dir=$(mktemp -d)
+for number in 1 2 3 4 5 6; do rdma link show uwarp0/1 >$dir/$number 2>&1 & done
+wait; cat $dir/*; rm -r $dir";
+    const LINK: &str = "link uwarp0/1 state ACTIVE physical_state LINK_UP netdev lo \n";
+    for way in [&["--preload"][..], &["--sysfs", "namespace"]] {
+        let device = ["--persona", "roce", "--device", "tcp:127.0.0.1"];
+        let flags = &[way, &device].concat();
+        let said = Place { prefix, flags }
+            .start(&["sh", "-c", SCRIPT])?
+            .end()?;
+        if said != LINK.repeat(6) {
+            return Err(format!("{way:?}: {said}"));
+        }
+    }
+    Ok(())
+}
+
 /// A killed process leaves its directory, and the next process of the same user removes it.
 pub(crate) fn the_directory_of_a_killed_process_is_removed_by_the_next(
     prefix: &Prefix,
@@ -187,6 +251,34 @@ LD_PRELOAD
     match said == SHOWN {
         true => Ok(()),
         false => Err(said),
+    }
+}
+
+/// A command under `--preload` may enter the namespace too. With both flags, programs that call the
+/// C library see the counters of their process.
+pub(crate) fn a_namespace_and_preload_go_together(prefix: &Prefix) -> Result<(), String> {
+    const COUNTERS: &str = "cat /sys/class/infiniband/uwarp0/ports/1/hw_counters/qps";
+    let flags = &["--preload"];
+    let uwarp = prefix.uwarp();
+    let uwarp = uwarp.to_str().ok_or("the path is not UTF-8")?;
+    let words = [
+        uwarp,
+        "run",
+        "--sysfs",
+        "namespace",
+        "--",
+        "sh",
+        "-c",
+        COUNTERS,
+    ];
+    let nested = Place { prefix, flags }.start(&words)?.end()?;
+    let flags = &["--preload", "--sysfs", "namespace"];
+    let both = Place { prefix, flags }
+        .start(&["sh", "-c", COUNTERS])?
+        .end()?;
+    match (nested.as_str(), both.as_str()) {
+        ("0\n", "0\n") => Ok(()),
+        _ => Err(format!("{nested}\n{both}")),
     }
 }
 

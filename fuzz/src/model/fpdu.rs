@@ -1,17 +1,12 @@
-//! FPDUs, written and read byte by byte (RFC 5044 sections 4 and 6).
+//! Streams of FPDUs (RFC 5044 sections 4 and 6).
 
-use super::crc::crc32c;
-
-/// Longest ULPDU (RFC 5044 section 3).
-pub const MAX_ULPDU: usize = 64_768;
-/// Distance in bytes between Markers in the stream.
-const INTERVAL: usize = 512;
+pub use uwarp_oracle::MAX_ULPDU;
+use uwarp_oracle::{FpduError, Fpdus, Framing, INTERVAL};
 
 /// Frames the ULPDUs of one direction.
 #[derive(Clone, Debug)]
 pub struct Sealer {
-    crc: bool,
-    markers: bool,
+    fpdus: Fpdus,
     stream: Vec<u8>,
     /// For each FPDU, the offsets in the stream of its first byte and of its length field.
     starts: Vec<(usize, usize)>,
@@ -22,8 +17,7 @@ impl Sealer {
     #[must_use]
     pub const fn new(crc: bool, markers: bool) -> Self {
         Self {
-            crc,
-            markers,
+            fpdus: Fpdus::new(crc, markers),
             stream: Vec::new(),
             starts: Vec::new(),
         }
@@ -32,38 +26,10 @@ impl Sealer {
     /// Puts an FPDU around `ulpdu`, which may have any length up to 65535 bytes.
     pub fn seal(&mut self, ulpdu: &[u8]) {
         let start = self.stream.len();
-        let mut length_at = None;
-        let mut content = (ulpdu.len() as u16).to_be_bytes().to_vec();
-        content.extend_from_slice(ulpdu);
-        while !content.len().is_multiple_of(4) {
-            content.push(0);
-        }
-        let mut rest = content.as_slice();
-        while !rest.is_empty() {
-            self.marker(length_at);
-            length_at.get_or_insert(self.stream.len());
-            let (now, later) = rest.split_at(piece(self.markers, self.stream.len(), rest.len()));
-            self.stream.extend_from_slice(now);
-            rest = later;
-        }
-        self.marker(length_at);
-        let crc = if self.crc {
-            crc32c(&self.stream[start..])
-        } else {
-            0
-        };
-        self.stream.extend_from_slice(&crc.to_le_bytes());
-        self.starts.push((start, length_at.unwrap_or(start)));
-    }
-
-    /// Writes a Marker if one is due. The Marker holds the distance back to the length field of its
-    /// FPDU, or 0 if it precedes that field.
-    fn marker(&mut self, length_at: Option<usize>) {
-        if self.markers && self.stream.len().is_multiple_of(INTERVAL) {
-            let back = length_at.map_or(0, |at| self.stream.len() - at);
-            self.stream
-                .extend_from_slice(&[0, 0, (back >> 8) as u8, back as u8]);
-        }
+        let marker = self.fpdus.markers && start.is_multiple_of(INTERVAL);
+        self.stream.extend(self.fpdus.seal(ulpdu));
+        self.starts
+            .push((start, start + if marker { 4 } else { 0 }));
     }
 
     /// Returns the stream written so far.
@@ -76,15 +42,6 @@ impl Sealer {
     #[must_use]
     pub fn starts(&self) -> &[(usize, usize)] {
         &self.starts
-    }
-}
-
-/// Returns how many of `left` bytes come before the next Marker.
-fn piece(markers: bool, at: usize, left: usize) -> usize {
-    if markers {
-        left.min(INTERVAL - at % INTERVAL)
-    } else {
-        left
     }
 }
 
@@ -112,99 +69,34 @@ pub enum End {
     Length(u64, u16),
 }
 
-/// Reads all complete FPDUs of a stream. Also returns why reading stopped.
+/// Reads all complete FPDUs of a stream, as a receiver does: PAD is ignored, and the CRC is checked
+/// before the Markers. Also returns why reading stopped.
 #[must_use]
 pub fn open(stream: &[u8], crc: bool, markers: bool) -> (Vec<Opened>, End) {
+    let framing = Framing { markers, crc };
     let mut opened = Vec::new();
-    let mut position = 0;
+    let mut at = 0;
     loop {
-        match first(stream, position, crc, markers) {
-            Ok(next) => {
-                position += next.wire_len;
-                opened.push(next);
-            }
-            Err(end) => return (opened, end),
+        let position = at as u64;
+        let fpdu = match framing.read(&stream[at..], position) {
+            Ok(Some(fpdu)) => fpdu,
+            Ok(None) => return (opened, End::More),
+            Err(FpduError::Length(len)) => return (opened, End::Length(position, len)),
+            Err(error) => unreachable!("{error} is no error of reading"),
+        };
+        if crc && fpdu.crc != fpdu.right_crc {
+            return (opened, End::Crc(position));
         }
-    }
-}
-
-/// Reads the bytes of a stream without its Markers.
-struct Walk<'a> {
-    stream: &'a [u8],
-    at: usize,
-    markers: bool,
-    /// Offsets of the Markers that were skipped.
-    met: Vec<usize>,
-}
-
-impl Walk<'_> {
-    /// Skips a Marker if one is due at this offset.
-    fn marker(&mut self) {
-        if self.markers && self.at.is_multiple_of(INTERVAL) {
-            self.met.push(self.at);
-            self.at += 4;
+        if let Some(wrong) = fpdu.markers.iter().find(|marker| !marker.is_acceptable()) {
+            return (opened, End::Marker(position + wrong.at as u64));
         }
+        at += fpdu.len;
+        opened.push(Opened {
+            ulpdu: fpdu.ulpdu,
+            position,
+            wire_len: fpdu.len,
+        });
     }
-
-    fn next(&mut self) -> Result<u8, End> {
-        self.marker();
-        let byte = self.stream.get(self.at).ok_or(End::More)?;
-        self.at += 1;
-        Ok(*byte)
-    }
-
-    /// Takes the next `len` bytes, without Markers.
-    fn take(&mut self, len: usize) -> Result<Vec<u8>, End> {
-        let mut taken = Vec::new();
-        while taken.len() < len {
-            self.marker();
-            let end = self.at + piece(self.markers, self.at, len - taken.len());
-            taken.extend_from_slice(self.stream.get(self.at..end).ok_or(End::More)?);
-            self.at = end;
-        }
-        Ok(taken)
-    }
-}
-
-fn first(stream: &[u8], position: usize, crc: bool, markers: bool) -> Result<Opened, End> {
-    let mut walk = Walk {
-        stream,
-        at: position,
-        markers,
-        met: Vec::new(),
-    };
-    let high = walk.next()?;
-    let length_at = walk.at - 1;
-    let len = u16::from_be_bytes([high, walk.next()?]);
-    if usize::from(len) > MAX_ULPDU {
-        return Err(End::Length(position as u64, len));
-    }
-    let ulpdu = walk.take(len.into())?;
-    let mut content = 2 + usize::from(len);
-    while !content.is_multiple_of(4) {
-        walk.next()?;
-        content += 1;
-    }
-    let mut field = [0; 4];
-    field[0] = walk.next()?;
-    let covered = walk.at - 1;
-    for byte in &mut field[1..] {
-        *byte = walk.next()?;
-    }
-    if crc && u32::from_le_bytes(field) != crc32c(&stream[position..covered]) {
-        return Err(End::Crc(position as u64));
-    }
-    for at in walk.met {
-        let says = u16::from_be_bytes([stream[at + 2], stream[at + 3]]) & 0xFFFC;
-        if usize::from(says) != at.saturating_sub(length_at) {
-            return Err(End::Marker(at as u64));
-        }
-    }
-    Ok(Opened {
-        ulpdu,
-        position: position as u64,
-        wire_len: walk.at - position,
-    })
 }
 
 #[cfg(test)]

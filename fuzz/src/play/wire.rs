@@ -1,5 +1,6 @@
 //! Compares events of the stream with the model, and its segments with the figures of the RFCs.
 
+use uwarp_oracle::{Tagged, Untagged};
 use uwarp_rdmap::{
     HEAD_LEN, Inbound, MAX_HEADER, MAX_TERMINATE_HEADER, OutMessage, Stream, StreamError, Terminate,
 };
@@ -131,10 +132,11 @@ pub(super) fn segments(
 /// Checks tagged segments (RFC 5041 Figure 3, RFC 5040 Figure 3).
 pub(super) fn tagged(message: OutMessage, mulpdu: usize, opcode: u8, stag: u32, to: u64, len: u32) {
     segments(message, mulpdu, len, |offset, last| {
-        let mut header = vec![if last { 0xC1 } else { 0x81 }, 0x40 | opcode];
-        header.extend_from_slice(&stag.to_be_bytes());
-        header.extend_from_slice(&to.wrapping_add(u64::from(offset)).to_be_bytes());
-        header
+        let segment = Tagged {
+            last,
+            ..Tagged::new(opcode, stag, to.wrapping_add(u64::from(offset)), &[])
+        };
+        segment.bytes()
     });
 }
 
@@ -148,11 +150,13 @@ pub(super) fn untagged(
     len: u32,
 ) {
     segments(message, mulpdu, len, |offset, last| {
-        let mut header = vec![if last { 0x41 } else { 0x01 }, 0x40 | opcode];
-        for field in [word, qn, msn, offset] {
-            header.extend_from_slice(&field.to_be_bytes());
-        }
-        header
+        let segment = Untagged {
+            last,
+            word,
+            mo: offset,
+            ..Untagged::new(opcode, qn, msn, &[])
+        };
+        segment.bytes()
     });
 }
 
@@ -163,11 +167,7 @@ pub(super) fn headed(mut message: OutMessage, opcode: u8, qn: u32, msn: u32, byt
     let segment = message
         .next_segment(128, &mut header)
         .expect("it has a segment");
-    let mut wanted = vec![0x41, 0x40 | opcode];
-    for field in [0, qn, msn, 0] {
-        wanted.extend_from_slice(&field.to_be_bytes());
-    }
-    wanted.extend_from_slice(bytes);
+    let wanted = Untagged::new(opcode, qn, msn, bytes).bytes();
     assert_eq!(
         (&header[..segment.header_len], segment.len, segment.last),
         (&wanted[..], 0, true)

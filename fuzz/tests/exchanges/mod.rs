@@ -1,6 +1,7 @@
 //! Seeds of each target, made from exchanges of the stack.
 
 mod captures;
+mod datagrams;
 mod link;
 mod live;
 mod messages;
@@ -30,6 +31,7 @@ pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
         "hostile_peer" => live::hostile(),
         "verbs_ops" => verbs::seeds(),
         "smoltcp_link" => link::seeds(),
+        "ud_datagram" => datagrams::seeds(),
         other => panic!("no exchange for {other}"),
     }
 }

@@ -12,32 +12,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_llp::{Llp, LlpError, LlpListener, Network, Piece, Recv, SendHints};
+pub(crate) use uwarp_testkit::Random;
 
 /// Time without progress after which a test counts as hanging. No test comes near it.
 const STALLED: Duration = Duration::from_secs(300);
 
 /// A test counts as hanging after this number of deadlines in a row without a ready descriptor.
 const MAX_TIMERS: u32 = 2_000;
-
-/// A small generator of random numbers (xorshift). Failure messages contain its seed.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
 
 /// Conditions to wait for: a descriptor, whether "writable" counts, and a deadline.
 pub(crate) struct Wait<'a> {

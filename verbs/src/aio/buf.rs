@@ -6,8 +6,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::task::Poll;
 
+use uwarp_engine::mem::{Buffer, InFlight, Loan, Pieces, RegisterError, Sge};
+
 use super::error::PoolError;
-use crate::mem::{Buffer, InFlight, Piece, Pieces, RegisterError, Sge};
 use crate::mr::MemoryRegion;
 
 /// A pool of equally sized buffers in one registered region.
@@ -33,7 +34,7 @@ pub struct BufferPool {
 /// A new pool contains zeros. Later, a buffer from the pool still holds the bytes of its previous
 /// use.
 pub struct RegisteredBuf {
-    piece: Piece,
+    piece: Loan,
     len: usize,
     region: Arc<MemoryRegion>,
 }
@@ -55,8 +56,12 @@ impl BufferPool {
         let len = count.saturating_mul(size);
         let buffer = Arc::new(Buffer::zeroed(len)?);
         let region = register(&buffer)?;
+        #[expect(unsafe_code, reason = "see the safety comment")]
+        // SAFETY: the buffer is new, and anonymous memory. Its only other owner is its region,
+        // which grants no remote right; `register` keeps no other handle.
+        let pieces = unsafe { Pieces::new(buffer, size) };
         Ok(BufferPool {
-            pieces: Pieces::new(buffer, size),
+            pieces,
             region: Arc::new(region),
         })
     }
@@ -91,7 +96,7 @@ impl BufferPool {
         self.buf(piece.await)
     }
 
-    fn buf(&self, piece: Piece) -> RegisteredBuf {
+    fn buf(&self, piece: Loan) -> RegisteredBuf {
         RegisteredBuf {
             piece,
             len: self.pieces.size(),

@@ -8,6 +8,9 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
+use uwarp_engine::mem::RemoteBuffer;
+use uwarp_engine::state::QpState;
+
 use super::Domain;
 use super::buf::{BufferPool, InFlightBuf, RegisteredBuf};
 use super::error::Error;
@@ -16,12 +19,10 @@ use super::table::Ops;
 use crate::cm::{Attempts, connect_outcome, resolve};
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::device::DeviceError;
-use crate::engine::PostErrorKind;
+use crate::engine::{PostError, PostErrorKind};
 use crate::event::EndReason;
-use crate::mr::RemoteBuffer;
-use crate::qp::state::QpState;
-use crate::qp::wr::{RecvWr, SendWr};
-use crate::qp::{ConnectionInfo, PostError, Qp, QpCaps};
+use crate::qp::{ConnectionInfo, Qp, QpCaps};
+use crate::wr::{RecvWr, SendWr};
 use crate::{ConnectError, ConnectOptions, Connected};
 
 /// One end of an RDMA connection (RFC 5040 section 6): a queue pair with its own completion queue.

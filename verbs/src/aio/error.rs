@@ -1,9 +1,10 @@
 //! Errors of the async API.
 
+use uwarp_engine::mem::{BufferError, RegisterError};
+
 use crate::completion::WorkError;
 use crate::device::DeviceError;
 use crate::event::EndReason;
-use crate::mem::{BufferError, RegisterError};
 use crate::{AcceptError, ConnectError, PostError};
 
 /// Reason why an operation failed (the return value of `ibv_post_send`, or the status in `ibv_wc`).

@@ -1,11 +1,12 @@
 //! Operations of RFC 7306: atomics and Immediate Data.
 
+use uwarp_engine::mem::RemoteBuffer;
+
 use super::buf::{BufferPool, RegisteredBuf};
 use super::connection::Connection;
 use super::error::{Error, PoolError};
 use super::flagged::{Flagged, fits};
-use crate::mr::RemoteBuffer;
-use crate::qp::wr::SendWr;
+use crate::wr::SendWr;
 
 /// Length of the operand of an atomic operation, in bytes.
 const WORD: usize = 8;

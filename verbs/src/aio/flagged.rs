@@ -1,10 +1,11 @@
 //! Operations with flags. The operations of [`Connection`] call these without flags.
 
+use uwarp_engine::mem::RemoteBuffer;
+
 use super::buf::RegisteredBuf;
 use super::connection::Connection;
 use super::error::Error;
-use crate::mr::RemoteBuffer;
-use crate::qp::wr::SendWr;
+use crate::wr::SendWr;
 
 /// A connection, and the flags for the operations started through it (`send_flags` of
 /// `ibv_send_wr`).

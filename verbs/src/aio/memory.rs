@@ -1,12 +1,15 @@
 //! Memory that peers can access for a limited time: windows and fast regions.
 
+use uwarp_engine::mem::{
+    Buffer, FastRegister, RegisterError, RemoteBuffer, WindowBind, WindowKind, inc_rkey,
+};
+
 use super::Domain;
 use super::connection::Connection;
 use super::error::Error;
-use crate::mem::{Buffer, FastRegister, RegisterError, WindowBind, WindowKind};
-use crate::mr::{FastRegion, RemoteBuffer};
-use crate::mw::{MemoryWindow, inc_rkey};
-use crate::qp::wr::{BindWr, SendWr};
+use crate::mr::FastRegion;
+use crate::mw::MemoryWindow;
+use crate::wr::{BindWr, SendWr};
 
 impl Domain {
     /// Allocates a memory window that is not bound (`ibv_alloc_mw`).

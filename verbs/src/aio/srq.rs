@@ -4,17 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use uwarp_engine::mem::Sge;
 
 use super::Domain;
 use super::buf::{InFlightBuf, RegisteredBuf};
 use super::error::Error;
 use crate::completion::Completion;
 use crate::device::DeviceError;
-use crate::engine::PostErrorKind;
-use crate::mem::Sge;
-use crate::qp::PostError;
-use crate::qp::wr::RecvWr;
+use crate::engine::{PostError, PostErrorKind};
 use crate::srq::{ModifySrqError, SrqAttr, SrqModify};
+use crate::wr::RecvWr;
 
 /// Bit that marks the `wr_id` of a shared receive. The `wr_id` of any other request is only its
 /// slot number.

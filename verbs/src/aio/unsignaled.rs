@@ -1,11 +1,12 @@
 //! Operations without a completion.
 
+use uwarp_engine::mem::RemoteBuffer;
+
 use super::buf::RegisteredBuf;
 use super::connection::Connection;
 use super::error::Error;
 use super::flagged::{Flagged, fits};
-use crate::mr::RemoteBuffer;
-use crate::qp::wr::SendWr;
+use crate::wr::SendWr;
 
 /// A connection, and flags for operations without a completion (no `IBV_SEND_SIGNALED`).
 ///

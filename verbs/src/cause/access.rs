@@ -4,10 +4,10 @@
 use std::fmt;
 
 use uwarp_ddp::{DdpError, TaggedFault};
+use uwarp_engine::mem::{Access, Named, StagFacts};
 use uwarp_rdmap::{AtomicFault, ReadRequestHeader, StreamError};
 
 use super::parts::{Account, Act, Layer, Who};
-use crate::mem::{Access, Named, StagFacts};
 
 /// A refused access of the peer. It holds the fields of [`StagFacts`] directly, which keeps it
 /// small.

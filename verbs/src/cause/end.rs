@@ -3,18 +3,16 @@
 
 use std::fmt;
 
-use uwarp_llp::LlpError;
+use uwarp_engine::state::QpState;
 use uwarp_mpa::{ConfigError, MpaErrorCode};
 use uwarp_rdmap::{Opcode, Requirement, StreamError, TerminateCode};
 
 use super::Cause;
 use super::event::DEEPER;
 use super::parts::{Account, Layer, Who};
-use crate::cm::{AcceptError, ConnectError, RequestError};
 use crate::completion::Status;
 use crate::event::EndReason;
 use crate::limits::LimitReached;
-use crate::qp::state::QpState;
 
 /// End of a connection, or of the attempt to make one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +59,14 @@ pub(crate) enum EndKind {
 }
 
 impl EndKind {
+    /// Returns the end by the peer's Reply with R = 1.
+    pub(crate) fn rejected(private_data: &[u8], ord_needed: Option<u16>) -> EndKind {
+        EndKind::Rejected {
+            private_data_len: u16::try_from(private_data.len()).unwrap_or(u16::MAX),
+            ord_needed,
+        }
+    }
+
     pub(super) fn account(self) -> Account {
         let lost = TerminateCode {
             layer: 2,
@@ -312,75 +318,8 @@ impl From<&EndReason> for Cause {
                 private_data,
                 ord_needed,
                 ..
-            } => Cause::end(rejected(private_data, *ord_needed)),
+            } => Cause::end(EndKind::rejected(private_data, *ord_needed)),
             EndReason::PeerGone { .. } => Cause::end(EndKind::PeerGone),
-        }
-    }
-}
-
-fn rejected(private_data: &[u8], ord_needed: Option<u16>) -> EndKind {
-    EndKind::Rejected {
-        private_data_len: u16::try_from(private_data.len()).unwrap_or(u16::MAX),
-        ord_needed,
-    }
-}
-
-fn no_address() -> LlpError {
-    LlpError::Misuse {
-        op: "resolve the address",
-        why: "the name has no address",
-    }
-}
-
-impl From<&ConnectError> for Cause {
-    fn from(error: &ConnectError) -> Self {
-        match error {
-            ConnectError::Llp { error } => Cause::from(*error),
-            // Returns the cause of the last attempt.
-            ConnectError::NoneConnected { tried } => match tried.last() {
-                Some(attempt) => Cause::from(&*attempt.error),
-                None => Cause::from(no_address()),
-            },
-            ConnectError::Resolve(_) => Cause::from(no_address()),
-            ConnectError::Startup { error, .. } => Cause::from(*error),
-            ConnectError::Rejected {
-                private_data,
-                ord_needed,
-                ..
-            } => Cause::end(rejected(private_data, *ord_needed)),
-            ConnectError::Inherited(_) => Cause::end(EndKind::Inherited),
-            ConnectError::WouldWait(_) => Cause::end(EndKind::WouldWait),
-            ConnectError::QpInUse { state } => Cause::from(*state),
-            ConnectError::Options(error) => Cause::from(*error),
-            ConnectError::PrivateData(error) => Cause::from(*error),
-            ConnectError::Ended { reason, .. } => Cause::from(&**reason),
-        }
-    }
-}
-
-impl From<&AcceptError> for Cause {
-    fn from(error: &AcceptError) -> Self {
-        match error {
-            AcceptError::TooLate { .. } => Cause::end(EndKind::DecisionTooLate),
-            AcceptError::Inherited(_) => Cause::end(EndKind::Inherited),
-            AcceptError::QpInUse { state } => Cause::from(*state),
-            AcceptError::Options(error) => Cause::from(*error),
-            AcceptError::PrivateData(error) => Cause::from(*error),
-            AcceptError::Llp(error) => Cause::from(*error),
-            AcceptError::Limit(limit) => Cause::from(*limit),
-        }
-    }
-}
-
-impl From<&RequestError> for Cause {
-    fn from(error: &RequestError) -> Self {
-        match error {
-            RequestError::Startup { error, .. } => Cause::from(*error),
-            RequestError::Inherited(_) => Cause::end(EndKind::Inherited),
-            RequestError::WouldWait(_) => Cause::end(EndKind::WouldWait),
-            RequestError::Settings(error) => Cause::from(*error),
-            RequestError::Llp(error) => Cause::from(*error),
-            RequestError::Limit(limit) => Cause::from(*limit),
         }
     }
 }

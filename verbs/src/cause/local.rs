@@ -3,11 +3,11 @@
 
 use std::fmt;
 
+use uwarp_engine::mem::{LocalFault, SlotFault};
 use uwarp_rdmap::{StreamError, TerminateCode};
 
 use super::parts::{Account, Layer, Who};
 use crate::completion::Status;
-use crate::mem::{LocalFault, SlotFault};
 
 /// Operation of a work request on an STag of this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +77,10 @@ pub(crate) enum LocalProblem {
     NoReads,
     /// A Send with Immediate Data was posted before it was known that the peer takes none.
     NoSendImmediate,
+    /// A request other than a Send was posted to a QP for datagrams.
+    NotADatagram,
+    /// A datagram was posted that has more than `max` bytes.
+    DatagramTooLong { max: u32 },
     /// There is no place for the Read that serves as the RTR indication.
     RtrRead,
     /// A memory window, a fast registration or a local invalidation failed.
@@ -122,6 +126,15 @@ impl fmt::Display for LocalProblem {
             }
             Self::NoSendImmediate => {
                 "a Send with Immediate Data was posted, but the peer takes none"
+            }
+            Self::NotADatagram => {
+                "a request that is no Send was posted to a queue pair for datagrams"
+            }
+            Self::DatagramTooLong { max } => {
+                return write!(
+                    f,
+                    "a datagram was posted that has more than the {max} bytes which its queue pair sends in one"
+                );
             }
             Self::RtrRead => "there is no place for the Read that serves as the RTR indication",
             Self::MovedToTerminate => "this program moved the queue pair to TERMINATE",
@@ -186,6 +199,14 @@ impl LocalProblem {
                     .status(Status::LocalQpOperation)
                     .against(requirement)
                     .hint("use the same release of uwarp at both ends, or an RDMA Write with Immediate Data")
+            }
+            Self::NotADatagram => Account::new("local QP error", Who::Program, Layer::Verbs)
+                .status(Status::LocalQpOperation)
+                .hint("send only Sends as datagrams, without invalidation"),
+            Self::DatagramTooLong { .. } => {
+                Account::new("local length error", Who::Program, Layer::Verbs)
+                    .status(Status::LocalLength)
+                    .hint("send at most the MTU of the port in one datagram")
             }
             Self::RtrRead => {
                 let code = TerminateCode {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use uwarp_engine::fork_guard::{ForkGuard, Inherited};
 
 use super::event::{CmEvent, CmEventData};
 use super::id::CmId;
@@ -15,7 +16,6 @@ use super::inner::IdInner;
 use crate::clock::machine_now;
 use crate::completion::EventFd;
 use crate::device::{Device, DeviceInner};
-use crate::fork_guard::{ForkGuard, Inherited};
 
 /// Error of waiting for an event (`errno` of `rdma_get_cm_event`).
 #[derive(Debug, thiserror::Error)]

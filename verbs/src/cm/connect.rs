@@ -3,18 +3,18 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::state::QpState;
 use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupError};
 
 use super::attempts::{Attempt, Attempts, ResolveError, list, resolve};
 use super::observer::Observer;
 use crate::event::EndReason;
-use crate::fork_guard::Inherited;
 use crate::limits::ReadPlaces;
 use crate::peer::{self, PrivateDataLimit};
 use crate::progress::WouldWait;
 use crate::qp::inner::{Locked, PeerCharges, QpInner};
-use crate::qp::state::QpState;
 use crate::setters::setters;
 
 /// Options of connecting (`rdma_conn_param`). Default: no private data, 16 Reads in each direction,

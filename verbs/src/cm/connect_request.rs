@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::state::QpState;
+use uwarp_engine::times::after;
 use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{
     Accept, ConfigError, Enhanced, FrameKind, Model, NO_AUTO, Request, Responder, Revision,
@@ -14,15 +17,12 @@ use uwarp_mpa::{
 use super::listener::Slot;
 use super::observer::Observer;
 use crate::device::DeviceInner;
-use crate::fork_guard::Inherited;
 use crate::limits::{Charge, LimitReached, PeerAccount, ReadPlaces, What};
 use crate::peer::{self, PrivateDataLimit};
 use crate::progress::linger::linger;
 use crate::qp::Qp;
 use crate::qp::inner::{Locked, PeerCharges, QpInner};
-use crate::qp::state::QpState;
 use crate::setters::setters;
-use crate::wait::after;
 
 /// Options of accepting (`rdma_conn_param`). Default: no private data, up to 16 Reads in each
 /// direction.

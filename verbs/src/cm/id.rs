@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
+use uwarp_engine::fork_guard::Inherited;
 use uwarp_llp::LlpError;
 use uwarp_mpa::{ConfigError, StartupError};
 
@@ -17,7 +18,6 @@ use super::inner::{IdInner, IdLocked};
 use super::pending_startup::RequestError;
 use super::state::{CmState, WrongState};
 use crate::device::{DeviceError, DeviceInner};
-use crate::fork_guard::Inherited;
 
 /// Error of a call of the connection manager (`errno` of librdmacm). Failures after the call has
 /// returned arrive as events.

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use uwarp_engine::times::after;
 use uwarp_llp::{BoundPort, LlpError};
 use uwarp_mpa::{NO_AUTO, Negotiated, Role, StartupError};
 
@@ -27,7 +28,6 @@ use crate::device::DeviceInner;
 use crate::event::EndReason;
 use crate::progress::background::{Source, Token, Verdict};
 use crate::qp::inner::{Addrs, QpInner};
-use crate::wait::after;
 
 /// State that the handles of an id share with the sources of its events.
 pub(crate) struct IdInner {

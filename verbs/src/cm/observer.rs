@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use uwarp_engine::state::QpState;
 use uwarp_mpa::{Negotiated, Role};
 
 use crate::engine::Connection;
 use crate::event::EndReason;
 use crate::qp::inner::Addrs;
-use crate::qp::state::QpState;
 
 /// Receiver of the reports. Called under the lock of the QP: an implementation only queues, and
 /// calls neither the QP nor the program.

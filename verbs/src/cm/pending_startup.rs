@@ -5,6 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
+use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::times::after;
 use uwarp_llp::{Llp, LlpError, Recv};
 use uwarp_mpa::{ConfigError, Request, Responder, ResponderConfig, StartupError};
 
@@ -12,14 +14,12 @@ use super::connect_request::ConnectRequest;
 use super::listener::Slot;
 use super::startup_queue::StartupQueue;
 use crate::device::DeviceInner;
-use crate::fork_guard::Inherited;
 use crate::limits::{Charge, LimitReached, What};
 use crate::mutants::mutate;
 use crate::progress::WouldWait;
 use crate::progress::background::{Interest, Source, Token, Verdict};
 use crate::progress::linger::linger;
 use crate::settings::Settings;
-use crate::wait::after;
 
 /// Receiver of MPA Requests. Called without any lock of the CM.
 pub(crate) trait RequestSink: Send + Sync {

@@ -8,6 +8,8 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use uwarp_engine::fork_guard::{ForkGuard, Inherited};
+use uwarp_engine::times::after;
 use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
 
@@ -19,8 +21,6 @@ use crate::aio::Wakers;
 use crate::clock::machine_now;
 use crate::completion::EventFd;
 use crate::device::{DeviceError, DeviceInner};
-use crate::fork_guard::{ForkGuard, Inherited};
-use crate::wait::after;
 
 /// A listener (`rdma_listen`; RFC 5044 section 7.1). It accepts TCP connections, waits for their
 /// MPA Requests and passes the Requests to the consumer.

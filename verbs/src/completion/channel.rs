@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use uwarp_engine::fork_guard::{ForkGuard, Inherited};
 
 use super::cq::CqInner;
 use super::eventfd::EventFd;
 use crate::clock::machine_now;
-use crate::fork_guard::{ForkGuard, Inherited};
 
 /// Error of waiting for a completion event (`ibv_get_cq_event`).
 #[derive(Debug, thiserror::Error)]

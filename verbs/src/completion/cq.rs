@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use uwarp_engine::fork_guard::Inherited;
 
 use super::channel::CompletionChannel;
 use super::eventfd::EventFd;
@@ -15,7 +16,6 @@ use super::places::{FreedPlaces, QueueId, Queues, Run};
 use super::wc::Completion;
 use crate::clock::machine_now;
 use crate::event::AsyncEvent;
-use crate::fork_guard::Inherited;
 
 /// Completions that send an event (`solicited_only` of `ibv_req_notify_cq`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -443,13 +443,13 @@ impl CqInner {
         (self.poll(&mut one) == 1).then_some(one[0])
     }
 
-    /// Removes the completions of one QP, which must not be polled any more, and frees their
+    /// Removes the completions of one queue, which must not be polled any more, and frees their
     /// places.
-    pub(crate) fn purge(&self, qp_num: u32) {
+    pub(super) fn purge(&self, queue: QueueId) {
         let mut state = self.state.lock();
         let State { ring, queues, .. } = &mut *state;
         ring.retain(|entry| {
-            let stays = entry.completion.qp_num != qp_num;
+            let stays = entry.queue != queue;
             if !stays {
                 queues.free(entry.queue, entry.places);
             }

@@ -192,6 +192,12 @@ impl CqOfQueue {
     pub(crate) fn pushing(&self) -> Pushing<'_> {
         self.cq.pushing_of(self.queue)
     }
+
+    /// Removes the completions of the queue from the CQ. Those of another QP stay, even if it had
+    /// the same number before.
+    pub(crate) fn purge(&self) {
+        self.cq.purge(self.queue);
+    }
 }
 
 impl Deref for CqOfQueue {

@@ -1,9 +1,11 @@
 //! Completion entries: status, opcode and data of one work request.
 
 use core::fmt;
+use core::num::NonZeroU32;
+
+use uwarp_engine::datagram::Header;
 
 use crate::cause::Cause;
-use crate::datagram::DatagramSource;
 
 /// Status of a work request. The numeric values are those of `ibv_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -221,6 +223,36 @@ pub struct Completion {
     pub datagram: Option<DatagramSource>,
     /// Cause of the failure or flush; `None` for success.
     pub cause: Option<Cause>,
+}
+
+/// Origin of a datagram, in the completion of the receive
+/// ([`Completion::datagram`](crate::Completion::datagram)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DatagramSource(NonZeroU32);
+
+impl DatagramSource {
+    /// Bit that no number of a QP has (24 bits).
+    const IPV6: u32 = 1 << 31;
+
+    /// Returns the origin of a datagram; `None` if its QP number is none.
+    pub(crate) fn of(header: &Header) -> Option<Self> {
+        let number = NonZeroU32::new(header.source).filter(|number| number.get() >> 24 == 0)?;
+        let family = if header.is_ipv6() { Self::IPV6 } else { 0 };
+        Some(DatagramSource(number | family))
+    }
+
+    /// Number of the QP that sent it.
+    #[must_use]
+    pub fn qp_num(self) -> u32 {
+        self.0.get() & !Self::IPV6
+    }
+
+    /// Returns true if it came by IPv6. The Global Route Header is then an IPv6 header. Otherwise
+    /// it is an IPv4 header in its bytes 20 to 39.
+    #[must_use]
+    pub fn is_ipv6(self) -> bool {
+        self.0.get() & Self::IPV6 != 0
+    }
 }
 
 #[cfg(test)]

@@ -44,20 +44,25 @@ impl Ports {
     }
 
     /// Calls `act` for each port, without a lock.
-    pub(super) fn each(&self, act: impl Fn(&DatagramPort)) {
+    pub(super) fn each(&self, mut act: impl FnMut(&DatagramPort)) {
         if !self.any() {
             return;
         }
-        let mut index = 0;
-        loop {
-            let port = match self.ports.read().get(index) {
-                Some((port, _)) => port.upgrade(),
-                None => return,
+        for index in 0.. {
+            let (port, is_last) = {
+                let ports = self.ports.read();
+                let Some((port, _)) = ports.get(index) else {
+                    return;
+                };
+                (port.upgrade(), index + 1 == ports.len())
             };
             if let Some(port) = port {
                 act(&port);
             }
-            index += 1;
+            // Most CQs have one. A second look would take the lock again.
+            if is_last {
+                return;
+            }
         }
     }
 }

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use uwarp_engine::close_timer::{CloseTimer, LEAST};
+use uwarp_engine::state::{QpEvent, QpState};
+use uwarp_engine::timers::Timer;
+use uwarp_engine::times::after;
+
 use super::connection::{Connection, Stage};
-use crate::close_timer::{CloseTimer, LEAST};
 use crate::event::{AsyncEvent, EndReason};
-use crate::qp::state::{QpEvent, QpState};
-use crate::wait::after;
 
 /// Interval at which, after both FINs, the connection checks whether its last bytes were
 /// acknowledged. The LLP raises no event for that.
@@ -43,6 +45,12 @@ impl Connection {
     /// Returns true if there is a connection, also if it is already being closed.
     pub(crate) fn disconnect(&mut self) -> bool {
         match self.state {
+            // There is no stream to be closed.
+            QpState::Rts if self.ctx.datagrams.is_some() => {
+                self.end(EndReason::LocalDisconnect);
+                self.detach(QpEvent::Abort);
+                true
+            }
             QpState::Rts => {
                 self.event(QpEvent::Disconnect);
                 self.end(EndReason::LocalDisconnect);
@@ -94,14 +102,17 @@ impl Connection {
             self.detach(QpEvent::Closed);
         } else {
             let again = after(self.now, ACKNOWLEDGED_AGAIN);
-            self.deadline = Some(self.deadline.map_or(again, |deadline| deadline.min(again)));
+            let due = self.timers.get(Timer::Stage);
+            let next = due.map_or(again, |due| due.min(again));
+            self.timers.set(Timer::Stage, next);
         }
     }
 
     /// Starts the time limit of the close, or restarts it after progress. Everything framed so far
     /// must be acknowledged.
     pub(super) fn start_close_timer(&mut self) {
-        let from = self.hold.map_or(self.now, |hold| hold.max(self.now));
+        let hold = self.timers.get(Timer::Hold);
+        let from = hold.map_or(self.now, |hold| hold.max(self.now));
         let limit = self.ctx.settings.timeouts.close;
         let goal = self.tx.framed_to();
         let close = self.close.get_or_insert_with(|| Close {
@@ -112,7 +123,7 @@ impl Connection {
         });
         close.goal = goal;
         close.timer.restart(from);
-        self.deadline = Some(close.timer.first_check(from));
+        self.timers.set(Timer::Stage, close.timer.first_check(from));
     }
 
     /// Records how many received requests of the peer are not answered.
@@ -179,7 +190,7 @@ impl Connection {
         };
         match close.timer.look(self.now, acknowledged, close.goal) {
             Some(next) => {
-                self.deadline = Some(next);
+                self.timers.set(Timer::Stage, next);
                 self.check_closed();
             }
             None => self.abandon_close(),

@@ -4,6 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::Span;
+use uwarp_engine::mem::{Access, Asker, RegionTable, Target};
+use uwarp_engine::state::{QpEvent, QpState};
+use uwarp_engine::timers::{Timer, Timers};
+use uwarp_engine::times::{after, earlier};
 use uwarp_llp::{Keepalive, SendHints};
 use uwarp_mpa::{Deframer, FpduSegments, Framer, Initiator, InitiatorConfig, Negotiated, SendGate};
 use uwarp_rdmap::{Opcode, OutMessage, SendKind, Stream};
@@ -17,13 +21,10 @@ use super::wake_up::WakeUp;
 use super::work::{ImmediateData, SendQueue};
 use crate::cause::{Cause, LocalProblem};
 use crate::completion::{Completion, CqOfQueue, CqOverflow, Pushing};
+use crate::engine::SrqInner;
 use crate::event::{AsyncEvent, EndReason};
-use crate::mem::{Access, Asker, RegionTable, Target};
 use crate::mutants::mutate;
-use crate::qp::state::{QpEvent, QpState};
 use crate::settings::{OnNoReceive, Settings};
-use crate::srq::SrqInner;
-use crate::wait::{after, earlier};
 
 /// Bytes sent between two queries of the LLP's EMSS.
 const EMSS_INTERVAL: u64 = 16 * 1024 * 1024;
@@ -68,6 +69,12 @@ impl QpContext {
             qp: self.qp_num,
             access,
         }
+    }
+
+    /// Removes the completions of the QP from its CQs.
+    pub(crate) fn purge_completions(&self) {
+        self.send_cq.purge();
+        self.recv_cq.purge();
     }
 }
 
@@ -191,19 +198,11 @@ pub(crate) struct Connection {
     /// close.
     pub(crate) cause: Option<Cause>,
     pub(crate) events: Vec<AsyncEvent>,
-    pub(crate) deadline: Option<Instant>,
-    /// No FPDU is sent before this time.
-    ///
-    /// An initiator waits for `Settings::first_fpdu_delay`; a Terminate is exempt. A responder that
-    /// may send first (`Settings::send_first`) waits until this time or until the first FPDU
-    /// arrives.
-    pub(crate) hold: Option<Instant>,
+    /// Timers of the connection, and of its driver.
+    pub(crate) timers: Timers,
     /// Initiator: state of the second FPDU, which is sent if the peer does not answer the first
     /// one.
     pub(super) wake_up: WakeUp,
-    /// Time at which the peer's next message stops waiting for a receive ([`OnNoReceive::Hold`]).
-    /// The LLP is not read while it waits. `None`: no message waits.
-    pub(crate) starving: Option<Instant>,
     /// Total time that the message may wait, from the start of the wait. It is set when the peer
     /// closes during the wait, and is shorter than the configured time.
     pub(crate) shortened_hold: Option<Duration>,
@@ -219,6 +218,8 @@ pub(crate) struct Connection {
     pub(super) close: Option<Close>,
     /// State of a QP that is connected by its number. `None`: it is connected by an address.
     pub(super) pair: Option<Box<Pair>>,
+    /// Writes of the next stream complete when the peer has placed them.
+    pub(super) placed_writes: bool,
     /// Bytes that the LLP has taken and the peer has not acknowledged, as last reported by the
     /// driver.
     pub(crate) unacknowledged: u64,
@@ -280,6 +281,7 @@ impl Connection {
         };
         Connection {
             access: ctx.access,
+            placed_writes: ctx.placed_writes,
             initialized: false,
             qkey: 0,
             ctx,
@@ -292,10 +294,8 @@ impl Connection {
             end: None,
             cause: None,
             events: Vec::new(),
-            deadline: None,
-            hold: None,
+            timers: Timers::default(),
             wake_up: WakeUp::Done,
-            starving: None,
             shortened_hold: None,
             raised_last_wqe: false,
             lost: None,
@@ -404,12 +404,11 @@ impl Connection {
 
     /// Returns the time at which the connection needs a turn even if nothing arrives.
     ///
-    /// In that turn the driver calls `set_now`, which ends some of the waits. If a deadline that
-    /// has passed remains, the driver calls `deadline_passed`.
+    /// In that turn the driver calls `set_now`, which ends some of the waits. If [`Timer::Stage`]
+    /// is still due, the driver calls `stage_timed_out`.
+    #[inline]
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let waits = earlier(self.hold, self.starving);
-        let own = earlier(earlier(self.deadline, self.wake_up_due()), waits);
-        earlier(own, self.pair_deadline())
+        earlier(self.timers.next(), self.pair_deadline())
     }
 
     /// Returns the time at which the connection counts as stalled if an unfinished transfer makes
@@ -428,14 +427,15 @@ impl Connection {
     pub(crate) fn wants_bytes(&self) -> bool {
         !matches!(self.stage, Stage::Detached | Stage::TcpConnect(_))
             && !self.fin.received
-            && self.starving.is_none()
+            && !self.is_starving()
     }
 
     /// Returns true while the peer's next message waits for a receive.
     ///
     /// The LLP is not read during that time. A call of `receive` tries again.
+    #[inline]
     pub(crate) fn is_starving(&self) -> bool {
-        self.starving.is_some()
+        self.timers.is_set(Timer::Receive)
     }
 
     /// Returns the next action on the LLP. Call it after the LLP has taken as much of the batch as
@@ -469,6 +469,21 @@ impl Connection {
             }
             _ => false,
         }
+    }
+
+    /// Returns true if all that is to be sent are Responses to empty Reads, which nearly always
+    /// confirm Writes of the peer.
+    pub(crate) fn owes_only_confirmations(&self) -> bool {
+        let Stage::Open(stream) = &self.stage else {
+            return false;
+        };
+        self.state == QpState::Rts
+            && self.tx.is_empty()
+            && stream.current.is_none()
+            && stream.rdmap.only_empty_reads_pending()
+            && self.sq.next_to_send().is_none()
+            && self.sq.unconfirmed().is_none()
+            && self.llp_order() == LlpOrder::Keep
     }
 
     /// Returns true if no posted work and no request of the peer is unfinished. In Terminate,
@@ -527,6 +542,7 @@ impl Connection {
             lost,
             tx,
             cause,
+            discards,
             ..
         } = self;
         let mut send_cq = ctx.send_cq.pushing();
@@ -534,8 +550,9 @@ impl Connection {
             tx.taken_to(),
             ctx.qp_num,
             || flush_cause(*cause),
-            |completion, places| {
-                Self::complete_send(ctx, &mut send_cq, events, lost, completion, places);
+            |completion, places| match discards {
+                true => ctx.send_cq.freed().add(places),
+                false => Self::complete_send(ctx, &mut send_cq, events, lost, completion, places),
             },
         );
         drop(send_cq);

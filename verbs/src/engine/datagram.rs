@@ -2,17 +2,18 @@
 //!
 //! The state of the QP is `Rts` from [`Connection::open_datagrams`] on.
 
+use uwarp_engine::datagram::{GRH, Header};
+use uwarp_engine::mem::{LocalFaultKind, MemorySource, PinnedRegions};
+use uwarp_engine::state::{QpEvent, QpState};
+
 use super::connection::Connection;
 use super::post::PostErrorKind;
 use super::work::{Progress, SendWqe};
 use crate::cause::{Cause, LocalProblem, Unmapped};
+use crate::completion::DatagramSource;
 use crate::completion::{Completion, Status, WcOpcode};
-use crate::datagram::DatagramSource;
-use crate::datagram::format::{GRH, Header};
 use crate::event::EndReason;
-use crate::mem::{LocalFaultKind, MemorySource, PinnedRegions};
-use crate::qp::state::{QpEvent, QpState};
-use crate::qp::wr::{self, SendOp, SendWr, Source};
+use crate::wr::{self, SendOp, SendWr, Source};
 
 impl Connection {
     /// Makes the QP receive and send datagrams. Returns false if it is not for datagrams, or not
@@ -32,6 +33,66 @@ impl Connection {
         wr: &SendWr<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, PostErrorKind> {
+        let unfit = self.check_kind(wr)?;
+        self.append_send(wr)?;
+        let Some((sequence, _)) = self.sq.next_to_send() else {
+            // The state of the QP flushes the request.
+            return Ok(false);
+        };
+        if let Some((status, problem)) = unfit {
+            self.fail_without_stream(sequence, status, problem);
+            return Ok(false);
+        }
+        match self.copy_payload(sequence, out) {
+            Ok(()) => {
+                self.sq.framed(Progress::Answered);
+                self.retire();
+                Ok(true)
+            }
+            Err(problem) => {
+                self.fail_without_stream(sequence, Status::LocalProtection, problem);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Handles a request that is posted without a destination. With late faults it is accepted, and
+    /// fails. Otherwise it is refused.
+    #[cold]
+    pub(super) fn post_without_destination(
+        &mut self,
+        wr: &SendWr<'_>,
+    ) -> Result<(), PostErrorKind> {
+        self.check_without_destination()?;
+        self.append_send(wr)?;
+        if let Some((sequence, _)) = self.sq.next_to_send() {
+            let problem = LocalProblem::NotADatagram;
+            self.fail_without_stream(sequence, Status::LocalQpOperation, problem);
+        }
+        Ok(())
+    }
+
+    /// Checks whether a request without a destination is accepted.
+    pub(super) fn check_without_destination(&self) -> Result<(), PostErrorKind> {
+        match self.ctx.late_faults {
+            true => Ok(()),
+            false => Err(PostErrorKind::NoDestination),
+        }
+    }
+
+    /// Checks whether a Send would be accepted after `before` other ones, without posting it.
+    pub(crate) fn check_datagram(
+        &mut self,
+        wr: &SendWr<'_>,
+        before: usize,
+    ) -> Result<(), PostErrorKind> {
+        self.check_kind(wr)?;
+        self.check_request(wr, before)
+    }
+
+    /// Checks that the QP sends datagrams now, and that the request is one. With late faults,
+    /// returns how the request fails instead.
+    fn check_kind(&self, wr: &SendWr<'_>) -> Result<Option<(Status, LocalProblem)>, PostErrorKind> {
         let Some(max) = self.ctx.datagrams else {
             return Err(PostErrorKind::NotForDatagrams);
         };
@@ -45,31 +106,26 @@ impl Connection {
                 ..
             }
         );
+        let late = self.ctx.late_faults;
         if !plain || wr.imm.is_some() {
-            return Err(PostErrorKind::NotADatagram);
+            return match late {
+                true => Ok(Some((Status::LocalQpOperation, LocalProblem::NotADatagram))),
+                false => Err(PostErrorKind::NotADatagram),
+            };
         }
         let got = match wr.source {
             Source::Inline(bytes) => bytes.len() as u64,
             Source::Sges(sges) => sges.iter().map(|sge| u64::from(sge.len)).sum(),
         };
-        if got > u64::from(max) {
-            return Err(PostErrorKind::DatagramTooLong { got, max });
+        if got <= u64::from(max) {
+            return Ok(None);
         }
-        self.append_send(wr)?;
-        let Some((sequence, _)) = self.sq.next_to_send() else {
-            // The state of the QP flushes the request.
-            return Ok(false);
-        };
-        match self.copy_payload(sequence, out) {
-            Ok(()) => {
-                self.sq.framed(Progress::Answered);
-                self.retire();
-                Ok(true)
-            }
-            Err(problem) => {
-                self.fail_without_stream(sequence, Status::LocalProtection, problem);
-                Ok(false)
-            }
+        match late {
+            true => Ok(Some((
+                Status::LocalLength,
+                LocalProblem::DatagramTooLong { max },
+            ))),
+            false => Err(PostErrorKind::DatagramTooLong { got, max }),
         }
     }
 
@@ -84,7 +140,7 @@ impl Connection {
             let (index, stag) = (0, sge.lkey);
             let kind = LocalFaultKind::InvalidKey { lkey: stag };
             let fault = self.late_fault(wqe);
-            let fault = fault.unwrap_or(crate::mem::LocalFault { index, kind });
+            let fault = fault.unwrap_or(uwarp_engine::mem::LocalFault { index, kind });
             return Err(LocalProblem::Element(fault));
         }
         let from = out.len();

@@ -1,9 +1,13 @@
 //! Receive side: turns bytes of the LLP into placed data, completions and answers.
 
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uwarp_ddp::{DdpError, Header, STag, TaggedFault, UntaggedFault};
+use uwarp_engine::mem::{ATOMIC_LEN, Asker, Landing, Need, WriteTargetCache};
+use uwarp_engine::state::QpState;
+use uwarp_engine::timers::{Timer, Timers};
+use uwarp_engine::times::after;
 use uwarp_mpa::{Step, Ulpdu};
 use uwarp_rdmap::{
     AtomicFault, AtomicRequestHeader, HEAD_LEN, Inbound, Memory, Opcode, QN_SEND,
@@ -17,11 +21,8 @@ use super::send_immediate;
 use crate::cause::{Act, Broken, Cause, Receive, Refusal};
 use crate::completion::Status;
 use crate::event::AsyncEvent;
-use crate::mem::{ATOMIC_LEN, Asker, Landing, Need, WriteTargetCache};
 use crate::mutants::mutate;
-use crate::qp::state::QpState;
 use crate::settings::OnNoReceive;
-use crate::wait::after;
 
 /// The memory and receive queue of a QP, against which RDMAP checks a segment.
 struct View<'a> {
@@ -143,7 +144,7 @@ impl Connection {
             return true;
         };
         if stream.gate.fpdu_validated() {
-            self.hold = None;
+            self.timers.clear(Timer::Hold);
             if let Some(pair) = &mut self.pair {
                 pair.opened();
             }
@@ -155,8 +156,8 @@ impl Connection {
             head,
             ulpdu.len(),
             &mut self.events,
-            // Once a close has begun, `deadline` belongs to the close.
-            (!self.fin.wanted).then_some(&mut self.deadline),
+            // Once a close has begun, `Timer::Stage` belongs to the close.
+            (!self.fin.wanted).then_some(&mut self.timers),
             self.ctx.qp_num,
         );
         let hidden = rtr_send || stream.send_immediate && send_immediate::is_of_send(head);
@@ -212,7 +213,7 @@ impl Connection {
     /// Returns true if received bytes may be handled. Returns false while the first message among
     /// them waits for a receive. The SRQ then notifies this connection when a receive is posted.
     fn find_receive_if_held(&mut self) -> bool {
-        self.starving.is_none_or(|until| {
+        self.timers.get(Timer::Receive).is_none_or(|until| {
             until <= self.now || self.rq.has_left() || self.rq.find_or_await_receive()
         })
     }
@@ -231,7 +232,8 @@ impl Connection {
             self.rq.take_or_drop(&mut self.events);
             return true;
         }
-        let until = match (self.starving, self.ctx.on_no_receive) {
+        let before = self.timers.get(Timer::Receive);
+        let until = match (before, self.ctx.on_no_receive) {
             (Some(until), _) => Some(until),
             (None, OnNoReceive::Terminate) => None,
             (None, OnNoReceive::Hold(bound)) => Some(after(self.now, bound)),
@@ -239,11 +241,11 @@ impl Connection {
         let waits = until.is_some_and(|until| self.now < until) && !self.rq.has_left();
         let taken = self.rq.take(waits, &mut self.events);
         let starving = if taken || !waits { None } else { until };
-        if starving.is_some() != self.starving.is_some() {
+        if starving.is_some() != before.is_some() {
             let waits = starving.is_some();
             tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, waits, "wait of a message for a receive");
         }
-        self.starving = starving;
+        self.timers.set_or_clear(Timer::Receive, starving);
         if taken {
             self.shortened_hold = None;
         }
@@ -252,7 +254,8 @@ impl Connection {
 
     /// Shortens the wait of a message for a receive, because the peer has closed after sending it.
     pub(crate) fn closed_on_hold(&mut self) {
-        let (Some(until), OnNoReceive::Hold(bound)) = (self.starving, self.ctx.on_no_receive)
+        let (Some(until), OnNoReceive::Hold(bound)) =
+            (self.timers.get(Timer::Receive), self.ctx.on_no_receive)
         else {
             return;
         };
@@ -264,7 +267,7 @@ impl Connection {
             // difference is the time that has already passed.
             let waited = after(self.now, bound).saturating_duration_since(until);
             self.shortened_hold = Some(waited + more);
-            self.starving = Some(sooner);
+            self.timers.set(Timer::Receive, sooner);
         }
     }
 
@@ -476,15 +479,15 @@ fn first_fpdu(
     head: &[u8],
     len: usize,
     events: &mut Vec<AsyncEvent>,
-    rtr_timer: Option<&mut Option<Instant>>,
+    timers: Option<&mut Timers>,
     qp_num: u32,
 ) -> bool {
     if !stream.first_awaited {
         return false;
     }
     stream.first_awaited = false;
-    if let Some(timer) = rtr_timer {
-        *timer = None;
+    if let Some(timers) = timers {
+        timers.clear(Timer::Stage);
     }
     let opcode = head.get(1).map(|control| control & 0x0F);
     // The initiator sends a Terminate if it cannot accept the Reply.

@@ -4,29 +4,14 @@
 //! after all earlier Reads and atomics are answered. They send nothing, so they need neither the
 //! peer's first FPDU nor room in the batch.
 
+use uwarp_engine::mem::SlotFault;
+use uwarp_engine::state::QpState;
+
 use super::connection::{Connection, Stage};
 use super::work::{Progress, SendWqe};
 use crate::cause::{LocalProblem, LocalVerb};
 use crate::completion::Status;
-use crate::mem::{FastRegister, SlotFault, WindowBind};
-use crate::qp::state::QpState;
-use crate::qp::wr::SendOp;
-
-/// Operation of a local work request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LocalOp {
-    Bind {
-        /// STag that the window will have.
-        rkey: u32,
-        bind: WindowBind,
-        /// The request is from `Qp::bind_mw`, which binds windows of type 1.
-        by_call: bool,
-    },
-    Register(FastRegister),
-    Invalidate {
-        stag: u32,
-    },
-}
+use crate::wr::{LocalOp, SendOp};
 
 impl LocalOp {
     /// Returns the status of an operation that failed with `fault`.

@@ -1,6 +1,9 @@
 //! Send side: turns work requests and the peer's requests into FPDUs of the batch.
 
 use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
+use uwarp_engine::mem::{AtomicFailure, MemorySource, Need, PinnedRegions, Target};
+use uwarp_engine::state::QpState;
+use uwarp_engine::timers::Timer;
 use uwarp_mpa::Framer;
 use uwarp_rdmap::{
     AtomicJob, Job, MAX_HEADER, Opcode, OutMessage, OutSegment, ReadJob, ReadRequestHeader,
@@ -15,10 +18,8 @@ use super::transmit::{BATCH_LIMIT, TxBatch};
 use super::work::{ImmediateData, Progress, SendData, SendWqe};
 use crate::cause::{LocalProblem, Unmapped};
 use crate::completion::Status;
-use crate::mem::{AtomicFailure, MemorySource, Need, PinnedRegions, Target};
 use crate::mutants::mutate;
-use crate::qp::state::QpState;
-use crate::qp::wr::SendOp;
+use crate::wr::SendOp;
 
 /// Minimum number of payload bytes of an FPDU that is sent in place, where
 /// [`OpenStream::sends_in_place`] allows it.
@@ -105,7 +106,7 @@ impl Connection {
         if !stream.gate.may_send() {
             return false;
         }
-        if self.hold.is_some() {
+        if self.timers.is_set(Timer::Hold) {
             return false;
         }
         if stream.current.is_none() && !self.begin_message() {

@@ -19,6 +19,9 @@
 
 use std::time::{Duration, Instant};
 
+use uwarp_engine::hello;
+use uwarp_engine::state::{QpEvent, QpState};
+use uwarp_engine::times::{after, earlier};
 use uwarp_llp::LlpError;
 use uwarp_mpa::{Negotiated, Role};
 
@@ -28,10 +31,7 @@ use super::work::{Blamed, Progress};
 use crate::cause::{Cause, LocalProblem};
 use crate::completion::Status;
 use crate::event::EndReason;
-use crate::qp::state::{QpEvent, QpState};
-use crate::qp::wr::SendOp;
-use crate::rendezvous::hello;
-use crate::wait::{after, earlier};
+use crate::wr::SendOp;
 
 /// Time before the second call. Each further one waits twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -57,6 +57,8 @@ pub(crate) struct Pair {
     drops: bool,
     /// Why the last attempt failed, or how the connection ended.
     last: Option<EndReason>,
+    /// Random state that spreads the calls, if both sides may call. `None`: one side calls.
+    spread: Option<u64>,
 }
 
 impl Pair {
@@ -81,7 +83,16 @@ impl Pair {
             quiet: false,
             drops: false,
             last: None,
+            spread: None,
         }
+    }
+
+    /// Spreads the calls of this side by random times, because the other side may call at the same
+    /// times.
+    pub(crate) fn spread(mut self, random: u64) -> Self {
+        // No state of zeros, which a xorshift keeps.
+        self.spread = Some(random | 1);
+        self
     }
 
     /// Time at which the send that waits has waited for too long.
@@ -107,7 +118,13 @@ impl Pair {
 
     /// Schedules the next call after an attempt has failed.
     fn failed(&mut self, reason: EndReason, now: Instant) {
-        self.next_call = Some(after(now, self.pause));
+        let more = self.spread.as_mut().map_or(Duration::ZERO, |random| {
+            *random ^= *random << 13;
+            *random ^= *random >> 7;
+            *random ^= *random << 17;
+            self.pause * (*random >> 32) as u32 / u32::MAX
+        });
+        self.next_call = Some(after(now, self.pause + more));
         self.pause = (2 * self.pause).min(LONGEST_PAUSE);
         self.last = Some(reason);
     }
@@ -124,6 +141,14 @@ impl Connection {
         self.cause = None;
         self.pair = Some(Box::new(pair));
         true
+    }
+
+    /// Sets when Writes to the peer complete, if the program has chosen that for this peer. No
+    /// Write of an unreliable QP waits.
+    pub(crate) fn choose_placed_writes(&mut self, placed: Option<bool>) {
+        if !self.ctx.unreliable {
+            self.placed_writes = placed.unwrap_or(self.ctx.placed_writes);
+        }
     }
 
     /// Returns true if the QP meets its peer and no attempt is under way.
@@ -267,7 +292,8 @@ impl Connection {
             }
             if self.ctx.unreliable {
                 if !self.drop_sends() {
-                    return true;
+                    // After a lost completion the stream is still there, and ends as any other.
+                    return matches!(self.stage, Stage::Detached);
                 }
             } else if !self.sq.is_empty() {
                 self.fail_pair(Some(reason.clone()));
@@ -279,6 +305,12 @@ impl Connection {
                 pair.last = Some(reason.clone());
             }
         } else {
+            // An unreliable QP that has given its peer up drops what was posted during an attempt,
+            // too.
+            let drops = self.ctx.unreliable && self.pair.as_ref().is_some_and(|pair| pair.drops);
+            if drops && !self.drop_sends() {
+                return matches!(self.stage, Stage::Detached);
+            }
             self.leave_stream();
             let waits = !self.sq.is_empty();
             if let Some(pair) = &mut self.pair {
@@ -377,10 +409,8 @@ impl Connection {
         self.negotiated = None;
         self.established = false;
         self.close = None;
-        self.deadline = None;
-        self.hold = None;
+        self.timers.clear_stream();
         self.wake_up = WakeUp::Done;
-        self.starving = None;
         self.shortened_hold = None;
         self.fin = FinState {
             abort: self.fin.abort,

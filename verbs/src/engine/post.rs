@@ -3,17 +3,20 @@
 mod error;
 mod sges;
 
-pub use error::PostErrorKind;
+pub use error::{PostError, PostErrorKind};
+
+use uwarp_engine::mem::{ATOMIC_LEN, LocalFault};
+use uwarp_engine::state::QpState;
 
 use super::connection::{Connection, QpContext};
 use super::receive_queue::PostRules;
 use super::work::{Blamed, ImmediateData, Progress};
 use crate::cause::Cause;
 use crate::completion::{Completion, Status, WcOpcode};
-use crate::mem::{ATOMIC_LEN, LocalFault};
-use crate::progress::doorbell::REQUEST_BYTES;
-use crate::qp::state::QpState;
-use crate::qp::wr::{self, RecvWr, SendOp, SendWr, Source};
+use crate::wr::{self, RecvWr, SendOp, SendWr, Source};
+
+/// Number of bytes counted for a staged Read or atomic, because the peer sends its payload.
+pub(crate) const REQUEST_BYTES: u64 = 64;
 
 /// Limits of a QP's queues: work requests, elements per request, and inline data in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,16 @@ pub(crate) struct QueueCaps {
     pub(crate) max_inline_data: u32,
 }
 
+/// Calls `take` for each request of a list in order. Stops at the first refused request, and
+/// returns its index in the error.
+pub(crate) fn each<W>(
+    wrs: &[W],
+    mut take: impl FnMut(usize, &W) -> Result<(), PostErrorKind>,
+) -> Result<(), PostError> {
+    let mut numbered = wrs.iter().enumerate();
+    numbered.try_for_each(|(index, wr)| take(index, wr).map_err(|kind| PostError { index, kind }))
+}
+
 impl Connection {
     /// Posts one request to the send queue. If the QP is in a state in which requests are flushed,
     /// the request completes as flushed, after those before it.
@@ -33,7 +46,7 @@ impl Connection {
             return Err(PostErrorKind::NotConnected { state: self.state });
         }
         if self.ctx.datagrams.is_some() {
-            return Err(PostErrorKind::NoDestination);
+            return self.post_without_destination(wr);
         }
         self.append_send(wr)
     }
@@ -156,8 +169,17 @@ impl Connection {
             return Err(PostErrorKind::NotConnected { state: self.state });
         }
         if self.ctx.datagrams.is_some() {
-            return Err(PostErrorKind::NoDestination);
+            self.check_without_destination()?;
         }
+        self.check_request(wr, before)
+    }
+
+    /// Does [`check_send`](Self::check_send) for a QP that takes requests of this kind.
+    pub(super) fn check_request(
+        &mut self,
+        wr: &SendWr<'_>,
+        before: usize,
+    ) -> Result<(), PostErrorKind> {
         if !self.sq.find_room_after(before) {
             return Err(PostErrorKind::SendQueueFull {
                 depth: self.sq.depth(),
@@ -388,7 +410,7 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
 }
 
 /// Returns the sum of the lengths in bytes. Fails if it exceeds the maximum length of a message.
-pub(super) fn check_length(sges: &[crate::mem::Sge]) -> Result<u32, PostErrorKind> {
+pub(super) fn check_length(sges: &[uwarp_engine::mem::Sge]) -> Result<u32, PostErrorKind> {
     let got: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
     u32::try_from(got).map_err(|_| PostErrorKind::MessageTooLong { got })
 }

@@ -2,10 +2,11 @@
 //! completes the receive.
 
 use uwarp_ddp::UNTAGGED_HEADER;
+use uwarp_engine::mem::WriteTargetCache;
+use uwarp_engine::timers::Timer;
 use uwarp_mpa::Ulpdu;
 
 use super::connection::{Connection, Stage};
-use crate::mem::WriteTargetCache;
 
 impl Connection {
     /// Handles a Send of one segment if the QP's own receive queue has a receive that is long
@@ -23,7 +24,7 @@ impl Connection {
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
-        if stream.first_awaited || self.starving.is_some() {
+        if stream.first_awaited || self.timers.is_set(Timer::Receive) {
             return false;
         }
         let Some(head) = ulpdu

@@ -14,13 +14,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+use uwarp_engine::mem::{LocalFault, RegionTable, SgList};
+
 use super::post::{PostErrorKind, check_length};
 use crate::cause::Cause;
 use crate::completion::{Completion, FreedPlaces, Status, WcOpcode};
+use crate::engine::SrqInner;
 use crate::event::AsyncEvent;
-use crate::mem::{LocalFault, RegionTable, SgList};
-use crate::qp::wr::RecvWr;
-use crate::srq::SrqInner;
+use crate::wr::RecvWr;
 
 /// A posted receive: a buffer for one message of a peer.
 pub(crate) struct RecvWqe {

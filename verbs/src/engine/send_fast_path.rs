@@ -6,6 +6,9 @@
 //! the same: a test frames the same requests on both paths.
 
 use uwarp_ddp::{STag, TAGGED_HEADER, TaggedOffset, UNTAGGED_HEADER};
+use uwarp_engine::mem::{MemorySource, Sources};
+use uwarp_engine::state::QpState;
+use uwarp_engine::timers::Timer;
 use uwarp_mpa::{Framer, MAX_ULPDU};
 use uwarp_rdmap::SendKind;
 
@@ -13,9 +16,7 @@ use super::connection::{Connection, OpenStream, Stage};
 use super::outbound::IN_PLACE;
 use super::transmit::TxBatch;
 use super::work::SendWqe;
-use crate::mem::{MemorySource, Sources};
-use crate::qp::state::QpState;
-use crate::qp::wr::SendOp;
+use crate::wr::SendOp;
 
 impl Connection {
     /// Frames the plain requests that are next in the queue, while the batch has room.
@@ -25,7 +26,7 @@ impl Connection {
     pub(super) fn frame_plain(&mut self) -> bool {
         let Connection {
             state,
-            hold,
+            timers,
             stage: Stage::Open(stream),
             sq,
             tx,
@@ -49,7 +50,7 @@ impl Connection {
         } = &mut **stream;
         let may = matches!(state, QpState::Rts | QpState::Closing)
             && gate.may_send() // 5044-7.1.2-15
-            && hold.is_none()
+            && !timers.is_set(Timer::Hold)
             && current.is_none()
             && !rdmap.requests_pending()
             && !*markers;

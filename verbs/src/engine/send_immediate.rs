@@ -13,7 +13,7 @@
 //! such data that came before the Send, and forgets it when other Immediate Data comes.
 //!
 //! Both sides say in the private data of MPA that they take it
-//! ([`hello`](crate::rendezvous::hello)). On other connections the marker has no meaning.
+//! ([`hello`](uwarp_engine::hello)). On other connections the marker has no meaning.
 
 use uwarp_ddp::UNTAGGED_HEADER;
 use uwarp_rdmap::Opcode;
@@ -21,7 +21,7 @@ use uwarp_rdmap::Opcode;
 use super::connection::{Connection, OpenStream, Stage};
 use super::post::PostErrorKind;
 use super::work::{ImmediateData, SendWqe};
-use crate::qp::wr::{SendOp, SendWr};
+use crate::wr::{SendOp, SendWr};
 
 /// Last bytes of Immediate Data that belongs to the next Send.
 const MARKER: [u8; 4] = *b"SImm";

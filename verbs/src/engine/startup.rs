@@ -3,6 +3,10 @@
 use std::time::{Duration, Instant};
 
 use uwarp_ddp::{STag, TaggedOffset};
+use uwarp_engine::hello;
+use uwarp_engine::state::QpEvent;
+use uwarp_engine::timers::Timer;
+use uwarp_engine::times::after;
 use uwarp_llp::LlpError;
 use uwarp_mpa::{
     ConfigError, Deframer, Framer, Initiator, InitiatorConfig, MpaErrorCode, Negotiated, Outcome,
@@ -16,9 +20,6 @@ use crate::cause::{Cause, EndKind, LocalProblem};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mutants::mutate;
 use crate::peer::first_fpdu_delay;
-use crate::qp::state::QpEvent;
-use crate::rendezvous::hello;
-use crate::wait::after;
 
 /// STag of the frames that serve as RTR indication.
 ///
@@ -51,7 +52,10 @@ impl Connection {
         self.retry_until = asks.then(|| after(self.now, timeouts.refused));
         self.retry_at = None;
         self.stage = Stage::TcpConnect(Box::new(initiator));
-        self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
+        self.timers.set(
+            Timer::Stage,
+            after(self.now, self.ctx.settings.timeouts.connect),
+        );
         Ok(true)
     }
 
@@ -62,7 +66,7 @@ impl Connection {
         let asks = self.retry_until.is_some_and(|until| next <= until);
         if asks {
             self.retry_at = Some(next);
-            self.deadline = None;
+            self.timers.clear(Timer::Stage);
         }
         asks
     }
@@ -78,7 +82,7 @@ impl Connection {
         self.more_addresses = false;
         self.stage = Stage::Detached;
         self.retry_at = None;
-        self.deadline = None;
+        self.timers.clear(Timer::Stage);
         true
     }
 
@@ -94,7 +98,10 @@ impl Connection {
     /// Starts a retry after a refusal: the driver has opened the next LLP stream.
     pub(crate) fn retry_connect(&mut self) {
         self.retry_at = None;
-        self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
+        self.timers.set(
+            Timer::Stage,
+            after(self.now, self.ctx.settings.timeouts.connect),
+        );
     }
 
     /// Ends the connection, because no LLP stream can be opened. A refusal is not retried.
@@ -115,7 +122,10 @@ impl Connection {
                     .startup_sent(self.now, initiator.request(), end);
                 tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "TCP is connected; the MPA Request follows");
                 self.stage = Stage::AwaitReply(initiator);
-                self.deadline = Some(after(self.now, self.ctx.settings.timeouts.reply));
+                self.timers.set(
+                    Timer::Stage,
+                    after(self.now, self.ctx.settings.timeouts.reply),
+                );
             }
             other => self.stage = other,
         }
@@ -147,13 +157,15 @@ impl Connection {
             // limit starts now.
             Some(timeouts.rtr)
         };
-        self.deadline = limit.map(|limit| after(self.now, limit));
+        let due = limit.map(|limit| after(self.now, limit));
+        self.timers.set_or_clear(Timer::Stage, due);
         let client_server = negotiated.rtr_offered.is_empty();
         self.open(negotiated, emss);
         if self.ctx.settings.send_first && client_server {
             // The gate opens when the initiator's first FPDU arrives, and at this time at the
             // latest.
-            self.hold = Some(after(self.now, first_fpdu_delay(&self.ctx.settings)));
+            let until = after(self.now, first_fpdu_delay(&self.ctx.settings));
+            self.timers.set(Timer::Hold, until);
         }
         // `AsyncEvent::Established` is raised when the first FPDU arrives.
         self.event(QpEvent::Established)
@@ -167,7 +179,8 @@ impl Connection {
         }
         let initiator = negotiated.role == Role::Initiator;
         let limit = self.ctx.settings.timeouts.first_fpdu;
-        self.deadline = limit.map(|limit| after(self.now, limit));
+        let due = limit.map(|limit| after(self.now, limit));
+        self.timers.set_or_clear(Timer::Stage, due);
         self.emss = emss;
         self.open(negotiated, emss);
         if initiator {
@@ -206,7 +219,8 @@ impl Connection {
                         let rtr = mutate!(negotiated.rtr, RtrNotSent => None);
                         self.open(negotiated, self.emss);
                         let delay = first_fpdu_delay(&self.ctx.settings);
-                        self.hold = (!delay.is_zero()).then(|| after(self.now, delay));
+                        let until = (!delay.is_zero()).then(|| after(self.now, delay));
+                        self.timers.set_or_clear(Timer::Hold, until);
                         self.arm_wake_up();
                         self.event(QpEvent::Established);
                         self.established = true;
@@ -266,11 +280,11 @@ impl Connection {
         negotiated.ord = negotiated.ord.min(limits.max_ord).max(rtr_ord);
         let tx_markers = mutate!(negotiated.tx_markers, MarkersNotSent => false);
         if role == Role::Initiator {
-            self.deadline = None;
+            self.timers.clear(Timer::Stage);
         }
         // Without ORD no Read can confirm Writes.
         self.sq
-            .confirm_writes(self.ctx.placed_writes && negotiated.ord > 0);
+            .confirm_writes(self.placed_writes && negotiated.ord > 0);
         self.immediate_of_send = None;
         let send_immediate =
             self.pair.is_some() && hello::takes_send_immediate(&negotiated.private_data);
@@ -371,7 +385,10 @@ impl Connection {
                 self.recorder.stream_over(self.tx.taken_to());
                 self.tx = super::transmit::TxBatch::default();
                 self.fin = super::connection::FinState::default();
-                self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
+                self.timers.set(
+                    Timer::Stage,
+                    after(self.now, self.ctx.settings.timeouts.connect),
+                );
                 self.reconnect = true;
                 return;
             }
@@ -388,16 +405,17 @@ impl Connection {
     /// Sets the current time, and ends a hold that has expired.
     pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
-        if self.hold.is_some_and(|hold| hold <= now) {
-            self.hold = None;
+        if self.timers.take_due(Timer::Hold, now) {
             // The gate is closed only on a responder with `Settings::send_first`.
             if let Stage::Open(stream) = &mut self.stage
                 && !stream.gate.may_send()
             {
                 stream.gate = uwarp_mpa::SendGate::Open;
                 // The initiator may have nothing to send until it has received, so its first FPDU
-                // is not due any more.
-                self.deadline = None;
+                // is not due any more. Once a close has begun, the timer belongs to the close.
+                if !self.fin.wanted {
+                    self.timers.clear(Timer::Stage);
+                }
             }
         }
     }

@@ -3,6 +3,9 @@
 
 use uwarp_ddp::Header;
 use uwarp_ddp::TaggedFault;
+use uwarp_engine::mem::{LocalFault, LocalFaultKind};
+use uwarp_engine::state::{QpEvent, QpState};
+use uwarp_engine::timers::Timer;
 use uwarp_llp::LlpError;
 use uwarp_rdmap::{
     AtomicFault, AtomicJob, MAX_HEADER, Opcode, Peer, ReadRequestHeader, Stream, StreamError,
@@ -17,10 +20,8 @@ use crate::cause::{
 };
 use crate::completion::{CqOverflow, Status};
 use crate::event::{AsyncEvent, EndReason};
-use crate::mem::{LocalFault, LocalFaultKind};
 use crate::mutants::mutate;
-use crate::qp::state::{QpEvent, QpState};
-use crate::qp::wr::SendOp;
+use crate::wr::SendOp;
 
 impl Connection {
     /// Ends the connection because the peer violated the protocol.
@@ -320,7 +321,12 @@ impl Connection {
         // Also while a QP meets its peer, or the peer has gone (`pair.rs`).
         self.more_addresses = false;
         self.failed_attempt = None;
-        if matches!(self.stage, Stage::Detached) && self.state != QpState::Connecting {
+        // And a QP for datagrams has no stage.
+        let is_open = match self.ctx.datagrams {
+            Some(_) => self.state == QpState::Rts,
+            None => self.state == QpState::Connecting,
+        };
+        if matches!(self.stage, Stage::Detached) && !is_open {
             return;
         }
         self.fin.abort = true;
@@ -337,14 +343,19 @@ impl Connection {
         self.flush_receives(None);
     }
 
-    /// Sends a Terminate and moves an open QP to Terminate on behalf of the consumer.
+    /// Sends a Terminate and moves an open QP to Terminate on behalf of the consumer. A QP for
+    /// datagrams, which has no stream for the message, goes to Error.
     pub(crate) fn terminate(&mut self) {
+        if self.ctx.datagrams.is_some() {
+            let cause = Cause::local(LocalProblem::MovedToTerminate);
+            self.end(EndReason::LocalError { cause });
+            return self.detach(QpEvent::Abort);
+        }
         self.fail_locally(None, None, LocalProblem::MovedToTerminate);
     }
 
-    /// Handles `deadline`, which has passed.
-    pub(crate) fn deadline_passed(&mut self) {
-        self.deadline = None;
+    /// Handles [`Timer::Stage`], which was due and is cleared.
+    pub(crate) fn stage_timed_out(&mut self) {
         match &self.stage {
             Stage::Detached => {}
             Stage::TcpConnect(_) => {
@@ -387,10 +398,8 @@ impl Connection {
         self.stage = Stage::Detached;
         self.close = None;
         self.retry_at = None;
-        self.deadline = None;
-        self.hold = None;
+        self.timers.clear_stream();
         self.wake_up = WakeUp::Done;
-        self.starving = None;
         self.recorder.stream_over(self.tx.taken_to());
         self.tx = super::transmit::TxBatch::default();
         self.flush_sends(None);
@@ -413,7 +422,7 @@ impl Connection {
         self.flush_sends(send);
         self.flush_receives(receive);
         self.last_receive_taken();
-        self.starving = None;
+        self.timers.clear(Timer::Receive);
         self.fin.wanted = mutate!(true, NoCloseAfterTerminate => false);
         mutate!(self.start_close_timer(), NoCloseAfterTerminate => ());
         self.clear_owed_answers();
@@ -443,16 +452,23 @@ impl Connection {
 
     #[cold]
     fn end_on_overflow(&mut self, overflow: CqOverflow) {
-        if !matches!(self.state, QpState::Rts | QpState::Closing) {
+        // An unreliable QP completes requests also while it has no stream.
+        let has_no_stream = self.pair.is_some() && self.state == QpState::Connecting;
+        if !has_no_stream && !matches!(self.state, QpState::Rts | QpState::Closing) {
             return;
         }
-        let terminate = Stream::terminate_for(&StreamError::LocalCatastrophic, None);
-        let sent = self.send_terminate(terminate.as_ref());
         let reason = EndReason::CqOverflow {
             cq_num: overflow.cq_num,
             depth: overflow.capacity,
             wr_id: overflow.wr_id,
         };
+        if self.ctx.datagrams.is_some() || has_no_stream {
+            self.fin.abort = true;
+            self.end(reason);
+            return self.detach(QpEvent::Abort);
+        }
+        let terminate = Stream::terminate_for(&StreamError::LocalCatastrophic, None);
+        let sent = self.send_terminate(terminate.as_ref());
         self.end_in_terminate(reason, sent);
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }

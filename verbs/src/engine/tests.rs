@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use proptest::prelude::*;
+use uwarp_engine::mem::{Access, Backing, Buffer, Region, RegionSpec, RegionTable, Sge};
+use uwarp_engine::state::QpState;
+use uwarp_engine::timers::Timer;
 use uwarp_llp::LlpError;
 use uwarp_mpa::{
     Accept, Deframer, FpduSegments, InitiatorConfig, Model, Responder, ResponderConfig, Revision,
@@ -24,18 +27,17 @@ use super::post::PostErrorKind;
 use super::receive_queue::ReceiveQueue;
 use super::{BufferPool, PARTS_PER_CALL, QueueCaps, ReceiveBuffer};
 use crate::completion::{Completion, CqInner, CqOfQueue, Status};
+use crate::engine::SrqInner;
 use crate::event::EndReason;
-use crate::mem::{Access, Backing, Buffer, Region, RegionSpec, RegionTable, Sge};
-use crate::qp::state::QpState;
-use crate::qp::wr::{RecvWr, SendWr};
 use crate::settings::Settings;
-use crate::srq::SrqInner;
+use crate::wr::{RecvWr, SendWr};
 
 mod batches;
 mod changing;
 mod emitted;
 mod extensions;
 mod in_place;
+mod late_confirmations;
 mod line;
 mod one_send;
 mod placed_writes;
@@ -301,6 +303,12 @@ fn connected_of(
 /// Returns a responder that has accepted `request`.
 fn accept(settings: &Settings, memory: &Arc<Memory>, request: &[u8]) -> End {
     let mut end = End::new(memory, settings);
+    accept_by(&mut end, settings, request);
+    end
+}
+
+/// Lets `end` accept `request`.
+fn accept_by(end: &mut End, settings: &Settings, request: &[u8]) {
     let mut responder = Responder::new(ResponderConfig {
         crc: settings.crc,
         markers: settings.markers,
@@ -319,7 +327,6 @@ fn accept(settings: &Settings, memory: &Arc<Memory>, request: &[u8]) -> End {
         })
         .unwrap();
     assert!(end.conn.start_responder(request, &reply, negotiated, 1460));
-    end
 }
 
 /// Posts the work of a test client: Sends, Writes and Reads, of one segment and of several.
@@ -538,7 +545,8 @@ fn stage_table() {
         ("deadline", |conn| {
             let limit = conn.ctx.settings.timeouts.close;
             conn.set_now(conn.now + limit);
-            conn.deadline_passed();
+            conn.timers.clear(Timer::Stage);
+            conn.stage_timed_out();
         }),
         ("disconnect", |conn| {
             assert!(conn.disconnect() || conn.state == QpState::Idle);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use uwarp_engine::mem::{LentRun, PinnedRun};
 use uwarp_llp::{Piece, SendHints};
 
 use super::buffer_pool::BufferPool;
@@ -11,7 +12,6 @@ use super::receive_buffer::SMALL_STAGING;
 use super::staging_account::StagingAccount;
 use crate::headroom;
 use crate::limits::PeerAccount;
-use crate::mem::{LentRun, PinnedRun};
 
 /// A batch with this many staged and lent bytes is handed to the LLP.
 ///

@@ -6,14 +6,13 @@
 //! an initiator that receives nothing after its first FPDU sends a second one: an empty RDMA Write.
 //! No peer checks its STag (5041-5.2-11), and no program notices it.
 
-use std::time::Instant;
-
+use uwarp_engine::state::QpState;
+use uwarp_engine::timers::Timer;
+use uwarp_engine::times::after;
 use uwarp_mpa::Rtr;
 
 use super::connection::{Connection, Stage};
 use crate::peer::first_fpdu_delay;
-use crate::qp::state::QpState;
-use crate::wait::after;
 
 /// State of the wake-up of the responder, which is the second FPDU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,8 +22,9 @@ pub(super) enum WakeUp {
     Done,
     /// The LLP has not taken the first FPDU, which begins at this stream position.
     Armed(u64),
-    /// The first FPDU was sent. The wake-up is due at this time unless the peer has sent an FPDU.
-    At(Instant),
+    /// The first FPDU was sent. The wake-up is due at [`Timer::WakeUp`] unless the peer has sent an
+    /// FPDU.
+    Due,
 }
 
 impl Connection {
@@ -46,16 +46,13 @@ impl Connection {
         if let WakeUp::Armed(position) = self.wake_up
             && self.tx.taken_to() > position
         {
-            let wake_up = self.ctx.settings.wake_up;
-            self.wake_up = wake_up.map_or(WakeUp::Done, |wait| WakeUp::At(after(self.now, wait)));
-        }
-    }
-
-    /// Returns the time at which the wake-up is due.
-    pub(super) fn wake_up_due(&self) -> Option<Instant> {
-        match self.wake_up {
-            WakeUp::At(due) => Some(due),
-            WakeUp::Armed(_) | WakeUp::Done => None,
+            match self.ctx.settings.wake_up {
+                Some(wait) => {
+                    self.wake_up = WakeUp::Due;
+                    self.timers.set(Timer::WakeUp, after(self.now, wait));
+                }
+                None => self.wake_up = WakeUp::Done,
+            }
         }
     }
 
@@ -64,7 +61,7 @@ impl Connection {
     /// Call it after everything that arrived was handled. `has_part`: the first bytes of an FPDU
     /// have arrived.
     pub(crate) fn wake_peer(&mut self, has_part: bool) {
-        if self.wake_up_due().is_none_or(|due| self.now < due) {
+        if !self.timers.take_due(Timer::WakeUp, self.now) {
             return;
         }
         self.wake_up = WakeUp::Done;

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::local::LocalOp;
-use crate::cause::{Act, Asked, Cause};
-use crate::completion::{Completion, FreedPlaces, Status};
-use crate::mem::{
+use uwarp_engine::mem::{
     FastRegister, InlineData, LocalFaultKind, PinnedRegions, RegionTable, SgList, Sge, Sources,
     Spot,
 };
-use crate::qp::wr::SendOp;
+
+use crate::cause::{Act, Asked, Cause};
+use crate::completion::{Completion, FreedPlaces, Status};
+use crate::wr::{LocalOp, SendOp};
 
 /// Progress of a work request of the send queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -925,8 +925,9 @@ fn is_unconfirmed(confirms: Option<Confirms>, wqe: &SendWqe) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use uwarp_engine::mem::{Access, Backing, Buffer, RegionSpec, RegionTable};
+
     use super::*;
-    use crate::mem::{Access, Backing, Buffer, RegionSpec, RegionTable};
 
     const WRITE: SendOp = SendOp::Write {
         rkey: 0,

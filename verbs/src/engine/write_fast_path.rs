@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use uwarp_ddp::{DdpError, Header, TAGGED_HEADER, TaggedFault};
+use uwarp_engine::mem::{Landing, PlaceFault, WriteTargetCache};
 use uwarp_mpa::Ulpdu;
 use uwarp_rdmap::{HEAD_LEN, StreamError};
 
 use super::connection::{Connection, Stage};
 use crate::cause::{LocalProblem, Unmapped};
-use crate::mem::{Landing, PlaceFault, WriteTargetCache};
 use crate::mutants::mutate;
 
 impl Connection {

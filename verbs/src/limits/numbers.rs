@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::fork_guard::ForkGuard;
+use uwarp_engine::fork_guard::ForkGuard;
 
 /// Hands out ascending numbers. After the last one it starts again and skips those in use.
 pub(crate) struct Numbers {

@@ -5,7 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Number, Numbers};
-use crate::device::DeviceError;
+
+/// Error: a device has its maximum number of objects of one kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ObjectLimit {
+    /// Kind of the objects, in the plural.
+    pub(crate) what: &'static str,
+    /// Maximum number of these objects.
+    pub(crate) limit: u32,
+}
 
 /// Counts the objects of one kind on a device, and gives them numbers.
 pub(crate) struct Objects {
@@ -29,9 +37,9 @@ impl Objects {
     }
 
     /// Takes a place and a number for a new object.
-    pub(crate) fn take(&self, limit: u32) -> Result<(Place, Number), DeviceError> {
+    pub(crate) fn take(&self, limit: u32) -> Result<(Place, Number), ObjectLimit> {
         let place = self.place(limit)?;
-        let number = self.numbers.take().ok_or(DeviceError::Limit {
+        let number = self.numbers.take().ok_or(ObjectLimit {
             what: self.what,
             limit,
         })?;
@@ -43,13 +51,13 @@ impl Objects {
         &self,
         limit: u32,
         number: u32,
-    ) -> Result<Option<(Place, Number)>, DeviceError> {
+    ) -> Result<Option<(Place, Number)>, ObjectLimit> {
         let place = self.place(limit)?;
         Ok(self.numbers.take_this(number).map(|number| (place, number)))
     }
 
-    fn place(&self, limit: u32) -> Result<Place, DeviceError> {
-        let reached = || DeviceError::Limit {
+    fn place(&self, limit: u32) -> Result<Place, ObjectLimit> {
+        let reached = || ObjectLimit {
             what: self.what,
             limit,
         };

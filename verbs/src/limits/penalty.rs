@@ -32,7 +32,6 @@ use uwarp_mpa::StartupError;
 use uwarp_rdmap::{AtomicFault, StreamError};
 
 use super::PeerKey;
-use crate::event::EndReason;
 
 /// Time after which one error is forgotten.
 const FORGET: Duration = Duration::from_secs(10);
@@ -129,10 +128,7 @@ impl Penalties {
 }
 
 /// Returns true if the peer accessed memory that it may not access.
-pub(crate) fn is_stag_error(reason: &EndReason) -> bool {
-    let EndReason::TerminateSent { error, .. } = reason else {
-        return false;
-    };
+pub(crate) fn is_stag_error(error: &StreamError) -> bool {
     matches!(
         error,
         StreamError::Ddp(DdpError::Tagged(_))

@@ -1,6 +1,7 @@
 use std::net::SocketAddrV6;
 
 use super::*;
+use crate::device::DeviceError;
 use crate::settings::{PdLimits, PeerLimits};
 
 fn accounts() -> Arc<Accounts> {
@@ -224,7 +225,7 @@ fn a_device_has_no_more_objects_than_its_limit_and_tells_them_apart() {
         assert!(objects.take(3).is_err());
     }
     drop(first);
-    let error = objects.take(1).map(drop).unwrap_err();
+    let error = DeviceError::from(objects.take(1).map(drop).unwrap_err());
     assert!(
         error.to_string().contains("already has 1 things"),
         "{error}"

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use uwarp_engine::mem::{Access, Backing, Buffer, MapError, OutOfRange, RegionSpec, RegisterError};
+
 use super::{Holds, MemoryRegion};
 use crate::limits::Number;
-use crate::mem::{Access, Backing, Buffer, MapError, OutOfRange, RegionSpec, RegisterError};
 use crate::pd::Pd;
 use crate::qp::Qp;
 
@@ -150,7 +151,8 @@ impl RegionBuilder {
         self.buffer(Buffer::shared(name, len)?)
     }
 
-    /// Registers memory of the program in place, as `ibv_reg_mr` and `ibv_reg_mr_iova` do.
+    /// Registers memory of the program in place, as `ibv_reg_mr` and `ibv_reg_mr_iova` do. A range
+    /// of 0 bytes is a region, too, which allows only accesses of 0 bytes.
     ///
     /// # Errors
     /// See [`RegionBuilder::vec`].

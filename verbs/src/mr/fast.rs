@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::RemoteBuffer;
+use uwarp_engine::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterError};
+
 use crate::device::DeviceInner;
 use crate::limits::PdAccount;
-use crate::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterError, Sge};
 
 /// Memory with a reserved STag that is not valid at first (the kernel's `ib_alloc_mr` and
 /// `IB_WR_REG_MR`; RFC 5040 section 8.1.1). [`SendWr::register`](crate::SendWr::register) makes the
@@ -120,44 +120,5 @@ impl std::fmt::Debug for FastRegion {
             .field("valid", &self.is_valid())
             .field("buffer", &self.buffer)
             .finish_non_exhaustive()
-    }
-}
-
-impl FastRegister {
-    /// Sets the address of the first byte for peers and in SGEs (`iova` of the kernel's `ib_mr`).
-    #[must_use]
-    pub fn iova(mut self, iova: u64) -> Self {
-        self.iova = iova;
-        self
-    }
-
-    /// Allows all QPs of the protection domain to use the registration (a shared STag, RFC 5040
-    /// section 8.1.1). No peer may then invalidate it (5040-8.1.1-04).
-    #[must_use]
-    pub fn for_pd(mut self) -> Self {
-        self.for_pd = true;
-        self
-    }
-
-    /// Returns a scatter/gather element for `len` bytes from `offset` of the registered part on
-    /// (`ibv_sge`).
-    #[must_use]
-    pub fn sge(&self, offset: u64, len: u32) -> Sge {
-        Sge {
-            addr: self.iova.wrapping_add(offset),
-            len,
-            lkey: self.stag,
-        }
-    }
-
-    /// Returns the address, length and STag with which the peer can access the registered part (an
-    /// Advertisement, RFC 5040 section 2.1).
-    #[must_use]
-    pub fn remote(&self) -> RemoteBuffer {
-        RemoteBuffer {
-            addr: self.iova,
-            len: self.len,
-            rkey: self.stag,
-        }
     }
 }

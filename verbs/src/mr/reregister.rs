@@ -3,8 +3,9 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use uwarp_engine::mem::{Access, Backing, Buffer, RegionSpec, ReregisterError};
+
 use super::MemoryRegion;
-use crate::mem::{Access, Backing, Buffer, RegionSpec, ReregisterError};
 use crate::pd::Pd;
 
 /// Builder of a re-registration (the arguments of `ibv_rereg_mr`), created by
@@ -71,17 +72,8 @@ impl<'a> Reregister<'a> {
     /// window is bound to it, or some of its bytes wait to be sent). Nothing has changed then: the
     /// old registration stays valid.
     pub fn apply(self) -> Result<(), ReregisterError> {
-        let same = self
-            .region
-            .region()
-            .map(|old| (old.backing(), old.to_base()));
-        match same {
-            Some((memory, to_base)) => {
-                let to_base = self.to_base.unwrap_or(to_base);
-                self.replace(memory, Some(to_base))
-            }
-            None => Ok(()),
-        }
+        let to_base = self.to_base;
+        self.replace(None, to_base)
     }
 
     /// Registers other memory instead (`IBV_REREG_MR_CHANGE_TRANSLATION`).
@@ -90,7 +82,7 @@ impl<'a> Reregister<'a> {
     /// See [`Reregister::apply`].
     pub fn buffer(self, buffer: impl Into<Arc<Buffer>>) -> Result<(), ReregisterError> {
         let to_base = self.to_base;
-        self.replace(Backing::buffer(buffer.into()), to_base)
+        self.replace(Some(Backing::buffer(buffer.into())), to_base)
     }
 
     /// Registers other memory of the program instead, in place.
@@ -111,10 +103,11 @@ impl<'a> Reregister<'a> {
         // SAFETY: the caller upholds the contract of `Pd::register_in_place`.
         let memory = unsafe { Backing::in_place(base, len, writable) };
         let to_base = self.to_base;
-        self.replace(memory, to_base)
+        self.replace(Some(memory), to_base)
     }
 
-    fn replace(self, memory: Backing, to_base: Option<u64>) -> Result<(), ReregisterError> {
+    /// Registers `memory`, or the same memory again without it.
+    fn replace(self, memory: Option<Backing>, to_base: Option<u64>) -> Result<(), ReregisterError> {
         let device = Arc::clone(&self.region.device);
         if self.pd.is_some_and(|pd| !Arc::ptr_eq(pd.device(), &device)) {
             return Err(ReregisterError::OtherDevice);
@@ -126,14 +119,23 @@ impl<'a> Reregister<'a> {
             Some(pd) if pd != old.pd() => (pd, None),
             Some(_) | None => (old.pd(), old.qp()),
         };
-        let spec = RegionSpec {
-            memory,
-            to_base,
-            pd,
-            qp,
-            access: self.access.unwrap_or(old.access()),
+        let access = self.access.unwrap_or(old.access());
+        *old = match memory {
+            Some(memory) => {
+                let spec = RegionSpec {
+                    memory,
+                    to_base,
+                    pd,
+                    qp,
+                    access,
+                };
+                device.table.replace(old, spec)?
+            }
+            None => {
+                let to_base = to_base.unwrap_or(old.to_base());
+                device.table.register_again(old, to_base, pd, qp, access)?
+            }
         };
-        *old = device.table.replace(old, spec)?;
         if let Some(pd) = self.pd.filter(|pd| pd.id() == old.pd()) {
             self.region.holds.pd = Arc::clone(pd.account());
         }

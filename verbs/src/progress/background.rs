@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use uwarp_engine::fork_guard::ForkGuard;
+use uwarp_engine::times::after;
 
 use super::back_off::BackOff;
 use crate::clock::TimeSource;
-use crate::fork_guard::ForkGuard;
 use crate::settings::Progress;
-use crate::wait::{after, timespec};
+use crate::wait::timespec;
 
 /// A connection, listener or group that the background drives.
 pub(crate) trait Source: Send + Sync {

@@ -22,9 +22,6 @@ const BATCH_BYTES: u64 = 1024 * 1024;
 /// A list of at least this many requests counts as several posts, because a program that waits for
 /// its first request would not post so many.
 const LONG_LIST: u64 = 16;
-/// Number of bytes counted for a staged Read or atomic, because the peer sends its payload.
-pub(crate) const REQUEST_BYTES: u64 = 64;
-
 /// Batching state of one QP. A *staged* request is posted, but deliberately not sent yet.
 ///
 /// Times are in nanoseconds of the device's clock (`DeviceInner::clock`). A post and the poll after

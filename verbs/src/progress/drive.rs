@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use uwarp_engine::timers::Timer;
+use uwarp_engine::times::{after, earlier};
 use uwarp_llp::{Llp, LlpError, Piece, Recv};
 
 use super::background::Interest;
+use super::confirmations::{Confirmations, Giver};
 use super::doorbell::Doorbell;
 use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
 use crate::limits::PeerAccount;
-use crate::wait::{after, earlier};
+use crate::traffic::TrafficCount;
 
 /// Maximum number of bytes that one turn receives, and also the maximum that it sends.
 ///
@@ -36,30 +39,28 @@ pub(crate) struct Driven {
     /// Resource account of the peer; `None` without a connection.
     pub(crate) peer: Option<Arc<PeerAccount>>,
     pub(crate) rx: ReceiveBuffer,
-    pub(crate) waits: Waits,
+    pub(crate) recorded: Progress,
     pub(crate) doorbell: Doorbell,
+    pub(crate) confirmations: Confirmations,
+    /// Count of the device.
+    pub(crate) traffic: Arc<TrafficCount>,
 }
 
-/// Times at which a turn is due without an event of the LLP.
+/// Progress that is recorded when a timer is set, and compared when it is due.
 #[derive(Default)]
-pub(crate) struct Waits {
-    /// Time to try again to receive, after the memory limits left no room for another FPDU of this
-    /// peer, or there was no memory for a buffer.
-    memory_retry: Option<Instant>,
-    /// Time to check whether the peer has closed, while a message waits for a receive.
-    close_check: Option<Instant>,
-    /// Progress of unfinished transfers, and the time to check it.
-    stall: Option<Stall>,
-    /// An incomplete FPDU holds memory that others may need: number of bytes consumed before it,
-    /// and the time to check it.
-    pressed: Option<(u64, Instant)>,
+pub(crate) struct Progress {
+    /// For [`Timer::Stall`].
+    stall: Transfers,
+    /// For [`Timer::Pressed`]: number of bytes consumed before an incomplete FPDU that holds memory
+    /// which others may need.
+    pressed: u64,
 }
 
 /// Progress of the directions with an unfinished transfer, for detecting a peer that stalls. The
-/// progress is compared only once `due` has passed, not in every turn. A busy connection thus
-/// rarely sets this timer.
-struct Stall {
-    due: Instant,
+/// progress is compared only once [`Timer::Stall`] is due, not in every turn. A busy connection
+/// thus rarely sets this timer.
+#[derive(Default)]
+struct Transfers {
     /// Stream position up to which the LLP had accepted bytes, if bytes were left to send.
     sent: Option<u64>,
     /// Number of received bytes that were consumed, if an incomplete FPDU was left.
@@ -93,6 +94,12 @@ enum Sent {
 impl Driven {
     /// Receives and handles incoming bytes, then sends what is due.
     pub(crate) fn turn(&mut self, pool: &BufferPool, now: Instant) -> Outcome {
+        self.turn_by(pool, now, Giver::Other)
+    }
+
+    /// Does [`turn`](Self::turn), for this thread. What is due may wait for a post
+    /// ([`Confirmations`]).
+    pub(crate) fn turn_by(&mut self, pool: &BufferPool, now: Instant, giver: Giver) -> Outcome {
         self.conn.set_now(now);
         self.doorbell.turn();
         if self.llp.is_none() {
@@ -107,16 +114,34 @@ impl Driven {
             llp.drive();
         }
         self.finish_connect();
-        if self.doorbell.is_staged() && self.conn.sq.requests_pending() {
+        if self.confirmations.turn() {
+            self.push_entered(pool);
+        } else if self.doorbell.is_staged() && self.conn.sq.requests_pending() {
             // Sends the staged requests before receiving: the peer can work on them while this side
             // receives its earlier answers.
             self.push_entered(pool);
         }
+        let completed = self.conn.sq.completed_to();
         let more = self.receive(pool);
         self.expire(now);
+        let has_completed = self.conn.sq.completed_to() != completed;
+        if giver != Giver::Other
+            && !more
+            && self.conn.owes_only_confirmations()
+            && self.confirmations.wait(giver, has_completed)
+        {
+            self.watch_for_stall();
+            return Outcome::default();
+        }
         let mut outcome = self.push_entered(pool);
         outcome.more |= more && self.llp.is_some();
         outcome
+    }
+
+    /// Returns true if something was left to a later call of the program: staged requests, or
+    /// confirmations.
+    pub(crate) fn keeps_back(&self) -> bool {
+        self.doorbell.is_staged() || self.confirmations.are_late()
     }
 
     /// Returns the numbers of bytes sent and of bytes received. They change in a turn that moved
@@ -151,6 +176,7 @@ impl Driven {
 
     fn push_entered(&mut self, pool: &BufferPool) -> Outcome {
         self.doorbell.sent();
+        self.confirmations.sent();
         let sent = self.send(pool);
         self.watch_for_stall();
         let mut outcome = self.carry_out_llp_order();
@@ -171,7 +197,7 @@ impl Driven {
             None => Interest::None,
             Some(llp) if llp.wants_write_event() => {
                 let write = outcome.blocked || outcome.more || connecting;
-                let read = self.conn.wants_bytes() && self.waits.memory_retry.is_none();
+                let read = self.conn.wants_bytes() && !self.conn.timers.is_set(Timer::MemoryRetry);
                 if self.conn.is_starving() && !write && !self.conn.fin.sent {
                     return Interest::Loss;
                 }
@@ -184,16 +210,7 @@ impl Driven {
     /// Returns the time at which a turn is due even if nothing arrives.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let llp = self.llp.as_ref().and_then(Llp::deadline);
-        let stall = self.waits.stall.as_ref().map(|stall| stall.due);
-        let Waits {
-            memory_retry,
-            close_check,
-            pressed,
-            ..
-        } = self.waits;
-        let stall = earlier(stall, pressed.map(|(_, due)| due));
-        let own = earlier(earlier(memory_retry, close_check), stall);
-        earlier(earlier(llp, self.conn.deadline()), own)
+        earlier(llp, self.conn.deadline())
     }
 
     /// Returns the positions of the directions with an unfinished transfer: bytes sent, bytes
@@ -211,10 +228,10 @@ impl Driven {
     /// Ends the connection if the recorded progress is due for a check and one of its directions
     /// has not advanced.
     fn check_for_stall(&mut self, now: Instant) {
-        let Some(Stall { sent, received, .. }) = self.waits.stall.take_if(|stall| stall.due <= now)
-        else {
+        if !self.conn.timers.take_due(Timer::Stall, now) {
             return;
-        };
+        }
+        let Transfers { sent, received } = self.recorded.stall;
         let (sent_now, received_now) = self.half_done();
         let sending = sent.is_some() && sent == sent_now;
         if sending || (received.is_some() && received == received_now) {
@@ -225,49 +242,52 @@ impl Driven {
     /// Ends the connection if its FPDU has been incomplete for [`PRESSED`] and the memory limits
     /// now leave no room for another FPDU. Call it after everything that arrived was handled.
     fn check_pressed(&mut self, now: Instant) {
-        let Some((consumed, _)) = self.waits.pressed.take_if(|(_, due)| *due <= now) else {
+        if !self.conn.timers.take_due(Timer::Pressed, now) {
             return;
-        };
+        }
         let (_, received) = self.half_done();
-        if received == Some(consumed) && !self.rx.has_room(self.peer.as_ref()) {
+        if received == Some(self.recorded.pressed) && !self.rx.has_room(self.peer.as_ref()) {
             self.conn.stalled(false);
         }
     }
 
     /// Records the progress for [`Self::check_pressed`], if memory is short.
     fn watch_pressed(&mut self) {
-        if self.waits.pressed.is_none()
+        if !self.conn.timers.is_set(Timer::Pressed)
             && self.rx.is_pressed()
             && let (_, Some(consumed)) = self.half_done()
         {
-            self.waits.pressed = Some((consumed, after(self.conn.now, PRESSED)));
+            self.recorded.pressed = consumed;
+            let due = after(self.conn.now, PRESSED);
+            self.conn.timers.set(Timer::Pressed, due);
         }
     }
 
     /// Records the progress for the stall check, if a direction has an unfinished transfer.
     fn watch_for_stall(&mut self) {
         self.watch_pressed();
-        if self.waits.stall.is_some() {
+        if self.conn.timers.is_set(Timer::Stall) {
             return;
         }
         let (sent, received) = self.half_done();
-        if sent.is_some() || received.is_some() {
-            self.waits.stall = self.conn.stall_due().map(|due| Stall {
-                due,
-                sent,
-                received,
-            });
+        if (sent.is_some() || received.is_some())
+            && let Some(due) = self.conn.stall_due()
+        {
+            self.recorded.stall = Transfers { sent, received };
+            self.conn.timers.set(Timer::Stall, due);
         }
     }
 
+    /// Handles the timers that are due.
     fn expire(&mut self, now: Instant) {
-        self.check_for_stall(now);
-        self.check_pressed(now);
-        self.conn.wake_peer(!self.rx.is_empty());
-        if !self.conn.give_up_pair() && self.conn.deadline().is_some_and(|deadline| deadline <= now)
-        {
+        if self.conn.timers.is_any_due(now) {
+            self.check_for_stall(now);
+            self.check_pressed(now);
+            self.conn.wake_peer(!self.rx.is_empty());
+        }
+        if !self.conn.give_up_pair() && self.conn.timers.take_due(Timer::Stage, now) {
             self.read_unacknowledged();
-            self.conn.deadline_passed();
+            self.conn.stage_timed_out();
         }
     }
 
@@ -318,7 +338,8 @@ impl Driven {
             }
         }
         let may_read = self.rx.check_room_for_turn(self.peer.as_ref());
-        self.waits.memory_retry = (!may_read).then(|| self.conn.now + MEMORY_RETRY);
+        let retry = (!may_read).then(|| self.conn.now + MEMORY_RETRY);
+        self.conn.timers.set_or_clear(Timer::MemoryRetry, retry);
         let mut received = 0;
         let mut more = false;
         while may_read && self.conn.wants_bytes() {
@@ -331,7 +352,8 @@ impl Driven {
             }
             let Some(space) = self.rx.space(pool) else {
                 // Perhaps nothing has arrived. Other connections may give memory back.
-                self.waits.memory_retry = Some(self.conn.now + MEMORY_RETRY);
+                let retry = self.conn.now + MEMORY_RETRY;
+                self.conn.timers.set(Timer::MemoryRetry, retry);
                 break;
             };
             let room = space.len();
@@ -342,6 +364,7 @@ impl Driven {
                     // `WouldBlock` ends the loop.
                     let last = bytes < room && llp.wants_write_event();
                     received += bytes;
+                    self.traffic.received(bytes);
                     self.rx.received(bytes);
                     self.conn.receive(&mut self.rx);
                     if self.rx.has_used_reserve() {
@@ -361,10 +384,12 @@ impl Driven {
             }
         }
         if self.conn.is_starving() {
-            let next = after(self.conn.now, CLOSE_CHECK);
-            self.waits.close_check.get_or_insert(next);
+            if !self.conn.timers.is_set(Timer::CloseCheck) {
+                let due = after(self.conn.now, CLOSE_CHECK);
+                self.conn.timers.set(Timer::CloseCheck, due);
+            }
         } else {
-            self.waits.close_check = None;
+            self.conn.timers.clear(Timer::CloseCheck);
         }
         self.rx.release(pool, self.peer.as_ref());
         more
@@ -374,7 +399,7 @@ impl Driven {
     /// receive.
     fn check_for_close(&mut self) {
         let now = self.conn.now;
-        if self.waits.close_check.take_if(|due| *due <= now).is_none() {
+        if !self.conn.timers.take_due(Timer::CloseCheck, now) {
             return;
         }
         if self.llp.as_mut().is_some_and(Llp::peer_closed) {
@@ -448,6 +473,7 @@ impl Driven {
             let offered = offer(&self.conn, followed, &mut **llp);
             if let Ok(bytes) = offered {
                 sent += bytes;
+                self.traffic.sent(bytes);
                 *kept = followed && bytes > 0 || *kept && bytes == 0;
                 self.conn.taken(bytes);
             }
@@ -480,6 +506,7 @@ impl Driven {
             && let Some(space) = self.rx.space(pool)
             && let Ok(Recv::Data(bytes)) = llp.try_recv(space)
         {
+            self.traffic.received(bytes);
             self.rx.received(bytes);
             self.conn.receive(&mut self.rx);
         }

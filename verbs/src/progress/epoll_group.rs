@@ -49,12 +49,13 @@ use rustix::event::{Timespec, epoll};
 use self::dirty::DirtyList;
 use self::last_active::{LastActive, Received};
 pub(crate) use self::members::Member;
+use uwarp_engine::times::after;
+
 use self::members::Members;
 use super::background::{Interest, Source, Verdict};
 use super::poll_owner::{PollOwner, Registration};
 use crate::device::DeviceInner;
 use crate::qp::inner::QpInner;
-use crate::wait::after;
 
 /// A CQ with more QPs than this has a group. With up to this many, a turn for each QP costs about
 /// as much as a query of the set.

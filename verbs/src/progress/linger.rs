@@ -8,10 +8,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use uwarp_engine::close_timer::CloseTimer;
 use uwarp_llp::{Llp, Piece, Recv, SendHints};
 
 use super::background::{Background, Interest, Source, Token, Verdict};
-use crate::close_timer::CloseTimer;
 use crate::limits::Charge;
 
 /// A connection that is being closed. It sends the remaining bytes and a FIN, and discards incoming

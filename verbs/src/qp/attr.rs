@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
+use uwarp_engine::mem::Access;
+use uwarp_engine::state::QpState;
 use uwarp_llp::Keepalive;
 
 use super::modify::IbvQpState;
-use super::state::QpState;
 use super::{Qp, QpCaps};
 use crate::engine::Connection;
-use crate::mem::Access;
 use crate::settings::Timeouts;
 
 /// Attributes and state of a QP, returned by [`Qp::query`] (`ibv_query_qp`).

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use uwarp_engine::datagram::MAX_PAYLOAD;
+use uwarp_engine::mem::Access;
 use uwarp_llp::Keepalive;
 
 use super::attr::QpInit;
@@ -9,11 +11,9 @@ use super::inner::{QpInner, QpPlace};
 use super::{Qp, QpCaps};
 use crate::completion::CqOfQueue;
 use crate::cq::Cq;
-use crate::datagram::format::MAX_PAYLOAD;
 use crate::device::{DeviceError, check_size};
 use crate::engine::{QpContext, QueueCaps};
 use crate::limits::OfPd;
-use crate::mem::Access;
 use crate::pd::Pd;
 use crate::rendezvous::Rendezvous;
 use crate::settings::OnNoReceive;
@@ -130,6 +130,10 @@ impl QpBuilder {
     /// Such a request completes with [`Status::LocalProtection`](crate::Status::LocalProtection),
     /// which ends the connection. A request of the send queue does so after all requests before it
     /// have completed. A receive does so when a message reaches the memory.
+    ///
+    /// On a QP for datagrams, posting also accepts what is no datagram, which fails with
+    /// [`Status::LocalQpOperation`](crate::Status::LocalQpOperation), and one that is too long,
+    /// which fails with [`Status::LocalLength`](crate::Status::LocalLength).
     pub fn late_faults(mut self, late: bool) -> Self {
         self.late_faults = late;
         self

@@ -51,7 +51,8 @@ impl Notifications {
 }
 
 /// Guard of a QP's lock. The thread may hold no other lock when it drops the guard, because
-/// dropping it wakes tasks.
+/// dropping it wakes tasks. The exceptions are the buffer of a port for datagrams and the list of
+/// orphan polling, for which no thread waits.
 pub(crate) struct QpGuard<'a> {
     // Fields are dropped in the order of their declaration.
     pub(super) locked: MutexGuard<'a, Locked>,

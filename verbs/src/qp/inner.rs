@@ -1,11 +1,14 @@
 //! State of a QP under its lock, and the steps that follow each turn.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use uwarp_engine::mem::PinnedRun;
+use uwarp_engine::times::after;
 use uwarp_llp::Llp;
 
 use crate::clock::machine_now;
@@ -14,23 +17,22 @@ use crate::cq::CqShared;
 use crate::datagram::port::DatagramPort;
 use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer, ReceiveWaiter};
-use crate::event::AsyncEvent;
-use crate::event_queue::{EventObject, EventQueue};
+use crate::event::{AsyncEvent, EndReason, EventObject};
+use crate::event_queue::EventQueue;
 use crate::limits::{
     Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces, is_stag_error,
 };
-use crate::mem::PinnedRun;
 use crate::messages;
 use crate::progress::background::{Source, Verdict};
+use crate::progress::confirmations::{Confirmations, Giver, SOON};
 use crate::progress::doorbell::Doorbell;
-use crate::progress::drive::{Driven, Outcome, Waits};
+use crate::progress::drive::{Driven, Outcome, Progress};
 use crate::progress::epoll_group::{EpollGroup, Member};
 use crate::progress::lock_yield::LockMisses;
 use crate::progress::poll_owner::{PollOwner, Registration};
 use crate::qp::guard::{Notifications, QpGuard, Watcher};
 use crate::rendezvous::{Meeting, Offer};
 use crate::trace;
-use crate::wait::after;
 
 /// State of a QP that its handle, its CQs and the background share.
 pub(crate) struct QpInner {
@@ -142,8 +144,10 @@ impl QpInner {
                     llp: None,
                     peer: None,
                     rx: ReceiveBuffer::default(),
-                    waits: Waits::default(),
+                    recorded: Progress::default(),
                     doorbell: Doorbell::default(),
+                    confirmations: Confirmations::new(Arc::clone(&device.confirmations)),
+                    traffic: Arc::clone(&device.traffic),
                 },
                 registration: Registration::new(token),
                 polls_receive: false,
@@ -236,8 +240,21 @@ impl QpInner {
 
     /// Sends staged requests, runs `act` on the connection, and sends the resulting bytes.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
+        let done = self.with_prepared(|_| Ok::<_, Infallible>(()), |conn| Ok(act(conn)));
+        let Ok(value) = done;
+        value
+    }
+
+    /// Does [`with`](Self::with) after `prepare`, which runs before staged requests are sent.
+    /// Nothing else is done if it fails.
+    pub(crate) fn with_prepared<T, E>(
+        &self,
+        prepare: impl FnOnce(&mut Connection) -> Result<(), E>,
+        act: impl FnOnce(&mut Connection) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut locked = self.lock();
         locked.driven.conn.set_now(self.device.now());
+        prepare(&mut locked.driven.conn)?;
         self.flush_staged(&mut locked);
         let value = act(&mut locked.driven.conn);
         let outcome = locked.driven.push(&self.device.pool);
@@ -283,9 +300,10 @@ impl QpInner {
                 let _ = messages::print(peer, &text);
             }
         }
-        if let (Some(peer), Some(reason)) = (&locked.driven.peer, &locked.driven.conn.end)
+        if let (Some(peer), Some(EndReason::TerminateSent { error, .. })) =
+            (&locked.driven.peer, &locked.driven.conn.end)
             && events.iter().any(ended)
-            && is_stag_error(reason)
+            && is_stag_error(error)
         {
             peer.count_stag_error(locked.driven.conn.now);
         }
@@ -552,8 +570,19 @@ impl Source for QpInner {
         }
         let (_, received) = locked.driven.moved();
         let polls = self.cqs.each_ref().map(|cq| cq.inner.polls());
-        let outcome = locked.driven.turn(&self.device.pool, now);
+        let giver = match self.may_wait_for_post(&locked) {
+            true => Giver::Background {
+                at: self.device.clock(now),
+            },
+            false => Giver::Other,
+        };
+        let outcome = locked.driven.turn_by(&self.device.pool, now, giver);
         self.settle(&mut locked, outcome, Driver::Background);
+        if locked.driven.confirmations.are_late() {
+            locked
+                .registration
+                .set_timer(&self.device.background, Some(after(now, SOON)));
+        }
         let (_, received_now) = locked.driven.moved();
         locked.polls_receive &= received == received_now;
         drop(locked);

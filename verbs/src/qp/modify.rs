@@ -3,11 +3,12 @@
 
 use core::fmt;
 
+use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::mem::Access;
+use uwarp_engine::state::QpState;
+
 use super::Qp;
-use super::state::QpState;
 use crate::engine::Connection;
-use crate::fork_guard::Inherited;
-use crate::mem::Access;
 
 /// States of `ibv_qp_state`, with their values.
 ///
@@ -110,6 +111,7 @@ pub struct QpModify {
     to: Option<WantedState>,
     current: Option<QpState>,
     access: Option<Access>,
+    discards: bool,
 }
 
 impl QpModify {
@@ -147,6 +149,13 @@ impl QpModify {
     /// being answered is finished. A reset restores the rights set at creation.
     pub fn access(mut self, access: Access) -> Self {
         self.access = Some(access);
+        self
+    }
+
+    /// Makes a reset remove the completions of the QP from its CQs, as drivers of RNICs do.
+    /// Outstanding work makes none. No poll that begins after [`Qp::modify`] returns one of them.
+    pub fn discard_completions(mut self) -> Self {
+        self.discards = true;
         self
     }
 }
@@ -266,8 +275,12 @@ impl Move {
         }
     }
 
+    fn is_reset(self) -> bool {
+        matches!(self, Move::Reset | Move::AbortAndReset)
+    }
+
     fn is_abort(self) -> bool {
-        matches!(self, Move::Abort | Move::AbortAndReset)
+        matches!(self, Move::Abort | Move::AbortAndReset | Move::Terminate)
     }
 }
 
@@ -299,10 +312,21 @@ impl QpModify {
         })
     }
 
+    /// Prepares for a legal request, before staged requests are sent: their completions may be
+    /// among those to be discarded.
+    fn prepare(&self, conn: &mut Connection) -> Result<(), ModifyError> {
+        let step = self.plan(conn.state)?;
+        // Until the reset.
+        conn.discards |= self.discards && step.is_reset();
+        Ok(())
+    }
+
     /// Applies everything that is possible at once under the lock. The reset of `AbortAndReset`
     /// follows after the LLP is gone.
     fn apply(&self, conn: &mut Connection) -> Result<Move, ModifyError> {
-        let step = self.plan(conn.state)?;
+        let step = self.plan(conn.state);
+        // Sending the staged requests may have changed the state.
+        let step = step.inspect_err(|_| conn.discards = false)?;
         match step {
             Move::Stay => {}
             Move::Init => conn.initialized = true,
@@ -310,7 +334,12 @@ impl QpModify {
                 conn.disconnect();
             }
             Move::Terminate => conn.terminate(),
-            Move::Abort | Move::AbortAndReset => conn.fail(),
+            Move::Abort => conn.fail(),
+            Move::AbortAndReset => {
+                // The QP only passes through Error, and takes receives from its SRQ again.
+                conn.raised_last_wqe = true;
+                conn.fail();
+            }
             Move::Reset => {
                 conn.reset();
             }
@@ -342,7 +371,7 @@ impl Qp {
     /// * *abort* is [`Qp::abort`]. It sends no Terminate Message, because the verbs require an
     ///   abortive end of the LLP stream.
     /// * *reset* is [`Qp::reset`]. Completions of the previous connection stay in the CQ until they
-    ///   are polled.
+    ///   are polled, unless they are [discarded](QpModify::discard_completions).
     ///
     /// [`IbvQpState`] has the table for the names of libibverbs.
     ///
@@ -351,7 +380,9 @@ impl Qp {
     /// then.
     pub fn modify(&self, modify: &QpModify) -> Result<(), ModifyError> {
         self.inner().device.fork_guard.check()?;
-        let step = self.inner().with(|conn| modify.apply(conn))?;
+        let step = self
+            .inner()
+            .with_prepared(|conn| modify.prepare(conn), |conn| modify.apply(conn))?;
         if step == Move::AbortAndReset {
             // The reset is possible only now that the LLP is gone.
             self.inner().with(|conn| {
@@ -363,6 +394,9 @@ impl Qp {
         }
         if step.is_abort() {
             self.inner().changed();
+        }
+        if modify.discards && step.is_reset() {
+            self.inner().ctx.purge_completions();
         }
         Ok(())
     }

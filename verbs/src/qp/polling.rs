@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use crate::progress::confirmations::Giver;
 use crate::progress::epoll_group::{Caller, TurnResult};
 use crate::progress::orphan_polling::OrphanTurn;
 use crate::progress::poll_owner::PollOwner;
@@ -20,6 +21,10 @@ impl QpInner {
     /// Gives the QP a turn by a polling thread, unless another thread has the lock. `stays`: the
     /// thread will poll again and is not about to sleep. Returns true if bytes were received.
     pub(crate) fn poll(&self, now: Instant, stays: bool) -> bool {
+        // Its port receives, and is polled by itself.
+        if self.datagrams().is_some() {
+            return false;
+        }
         let at = self.device.clock(now);
         if stays {
             self.polled_at.store(at, Ordering::Relaxed);
@@ -58,7 +63,8 @@ impl QpInner {
         if locked.driven.llp.is_none() || owner.is_grouped() || owner.is_waited() {
             return None;
         }
-        let (moved, _, polled_at) = self.measured_turn(&mut locked, now, self.device.clock(now));
+        let (moved, _, polled_at) =
+            self.measured_turn(&mut locked, now, self.device.clock(now), Giver::Other);
         self.polled_at.store(polled_at, Ordering::Relaxed);
         let moved = moved > 0;
         Some(OrphanTurn::Given { moved, polled_at })
@@ -73,7 +79,15 @@ impl QpInner {
         at: u64,
         stays: bool,
     ) -> bool {
-        let (_, received, end) = self.measured_turn(locked, now, at);
+        let giver = match stays && self.may_wait_for_post(locked) {
+            true => Giver::Poll { at },
+            false => Giver::Other,
+        };
+        let (_, received, end) = self.measured_turn(locked, now, at, giver);
+        if locked.driven.confirmations.are_late() && !self.stage_if_polling(locked, now) {
+            let outcome = locked.driven.push(&self.device.pool);
+            self.settle(locked, outcome, Driver::Consumer);
+        }
         if stays {
             self.polled_at.store(end, Ordering::Relaxed);
             locked.driven.doorbell.polled(end);
@@ -81,11 +95,27 @@ impl QpInner {
         received
     }
 
+    /// Returns true if a program is expected to call again even if nothing happens: no thread or
+    /// task waits to be woken, and the background sends what no call sends.
+    pub(super) fn may_wait_for_post(&self, locked: &Locked) -> bool {
+        !locked.registration.owner.is_waited()
+            && !self.is_armed()
+            && !self.notifications.is_set()
+            && !self.device.background.is_manual()
+            && !self.device.confirmations.process_exits()
+    }
+
     /// Gives the QP a turn. Returns the number of bytes moved, whether some were received, and the
     /// time (by the device's clock) from which the program could poll again.
-    fn measured_turn(&self, locked: &mut Locked, now: Instant, at: u64) -> (u64, bool, u64) {
+    fn measured_turn(
+        &self,
+        locked: &mut Locked,
+        now: Instant,
+        at: u64,
+        giver: Giver,
+    ) -> (u64, bool, u64) {
         let (sent, received) = locked.driven.moved();
-        let outcome = locked.driven.turn(&self.device.pool, now);
+        let outcome = locked.driven.turn_by(&self.device.pool, now, giver);
         self.settle(locked, outcome, Driver::Consumer);
         let (sent_now, received_now) = locked.driven.moved();
         locked.polls_receive |= received != received_now;
@@ -152,7 +182,7 @@ impl QpInner {
         locked.driven.doorbell.sleeps();
         locked.driven.conn.tx.sleeps();
         let owner = locked.registration.owner;
-        if !owner.is_grouped() || locked.driven.doorbell.is_staged() {
+        if !owner.is_grouped() || locked.driven.keeps_back() {
             let driver = match owner {
                 // The descriptor is already armed in the background's epoll set.
                 PollOwner::Armed { .. } => Driver::Consumer,

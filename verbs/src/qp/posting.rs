@@ -2,22 +2,12 @@
 
 use std::time::Instant;
 
-use super::PostError;
-use super::inner::{Driver, Locked, QpInner};
-use super::state::QpState;
-use crate::engine::{Connection, PostErrorKind, QpContext};
-use crate::progress::poll_owner::PollOwner;
-use crate::wait::after;
+use uwarp_engine::state::QpState;
+use uwarp_engine::times::after;
 
-/// Calls `take` for each request of a list in order. Stops at the first refused request, and
-/// returns its index in the error.
-pub(crate) fn each<W>(
-    wrs: &[W],
-    mut take: impl FnMut(usize, &W) -> Result<(), PostErrorKind>,
-) -> Result<(), PostError> {
-    let mut numbered = wrs.iter().enumerate();
-    numbered.try_for_each(|(index, wr)| take(index, wr).map_err(|kind| PostError { index, kind }))
-}
+use super::inner::{Driver, Locked, QpInner};
+use crate::engine::{Connection, QpContext};
+use crate::progress::poll_owner::PollOwner;
 
 /// State at the start of a post.
 struct Posted {
@@ -48,6 +38,9 @@ impl QpInner {
         };
         locked.driven.conn.set_now(now);
         let value = act(&mut locked.driven.conn);
+        if locked.driven.conn.sq.posted() != posted.before {
+            locked.driven.confirmations.posted(posted.at);
+        }
         if self.leaves_now(&mut locked, &posted) || !self.stage_if_polling(&mut locked, now) {
             let outcome = locked.driven.push(&self.device.pool);
             self.settle(&mut locked, outcome, Driver::Consumer);
@@ -67,7 +60,7 @@ impl QpInner {
 
     /// Arranges that a turn soon sends the posted requests. Returns false if they have to be sent
     /// now.
-    fn stage_if_polling(&self, locked: &mut Locked, now: Instant) -> bool {
+    pub(super) fn stage_if_polling(&self, locked: &mut Locked, now: Instant) -> bool {
         if let Some(member) = self.grouped_member(locked) {
             return member.mark_dirty();
         }
@@ -117,9 +110,9 @@ impl QpInner {
             && !self.device.background.is_manual()
     }
 
-    /// Sends staged requests, because the operation that follows must find them sent.
+    /// Sends what was left to a later call, because the operation that follows must find it sent.
     pub(super) fn flush_staged(&self, locked: &mut Locked) {
-        if locked.driven.doorbell.is_staged() {
+        if locked.driven.keeps_back() {
             let outcome = locked.driven.push(&self.device.pool);
             self.settle(locked, outcome, Driver::Consumer);
         }

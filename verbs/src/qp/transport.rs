@@ -9,7 +9,6 @@ use uwarp_llp::{Llp, LlpError};
 use crate::engine::ReceiveBuffer;
 use crate::limits::Charge;
 use crate::progress::background::Interest;
-use crate::progress::drive::Waits;
 use crate::progress::linger::linger;
 use crate::qp::inner::{Driver, Locked, PeerCharges, QpInner};
 
@@ -57,7 +56,8 @@ impl QpInner {
         self.retire(locked, place);
         locked.driven.peer = None;
         locked.driven.rx = ReceiveBuffer::default();
-        locked.driven.waits = Waits::default();
+        locked.driven.conn.timers.clear_driver();
+        locked.driven.confirmations.reset();
         locked.registration.gone();
         self.device.background.forget(locked.registration.token);
         self.publish(locked);

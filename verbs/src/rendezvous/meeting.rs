@@ -9,24 +9,30 @@
 //! * The other side takes the proper call in any case, and gives its own up.
 //!
 //! So at most one of the two calls is taken by both.
+//!
+//! QPs of two hosts may have the same number. Then the one with the smaller address calls first. If
+//! addresses are translated between the hosts, or a host is known by another of its addresses, the
+//! two sides may compare different ones: both call first, or neither does. Each side then takes a
+//! call only as the side that calls first does, and both call at random times.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::hello::{Answer, Hello, mapped};
+use uwarp_engine::state::QpState;
 use uwarp_llp::LlpError;
 use uwarp_mpa::{ConfigError, Negotiated, Revision, Role, RtrKinds};
 
-use super::hello::{Answer, Hello, mapped};
 use super::{Rendezvous, refuse};
 use crate::cm::{AcceptOptions, ConnectOptions, ConnectRequest, connect_pair};
 use crate::device::DeviceError;
 use crate::engine::Pair;
-use crate::fork_guard::Inherited;
 use crate::limits::ReadPlaces;
 use crate::qp::Qp;
 use crate::qp::inner::{Locked, PeerCharges, QpInner};
-use crate::qp::state::QpState;
 use crate::setters::setters;
 
 /// Ports below this one are never called: they belong to services of the system.
@@ -69,12 +75,17 @@ pub struct PairOptions {
     /// [`Status::RetryExceeded`](crate::Status::RetryExceeded); an unreliable QP drops it and
     /// completes it with success. `None`: no limit.
     pub patience: Option<Duration>,
+    /// Whether a Write completes only when the peer has placed it. `None`: as the QP was built
+    /// ([`QpBuilder::placed_writes`](crate::QpBuilder::placed_writes)). No effect on an unreliable
+    /// QP.
+    pub placed_writes: Option<bool>,
 }
 
 setters! { PairOptions {
     local: Option<SocketAddr>,
     ird: u16,
     patience: Option<Duration>,
+    placed_writes: Option<bool>,
 } }
 
 impl Default for PairOptions {
@@ -83,6 +94,7 @@ impl Default for PairOptions {
             local: None,
             ird: 16,
             patience: None,
+            placed_writes: None,
         }
     }
 }
@@ -96,6 +108,9 @@ pub enum PairError {
         "the QP was created without a rendezvous, so its number names no port; create it with QpBuilder::rendezvous"
     )]
     NoRendezvous,
+    /// The QP is for datagrams, which have no connection.
+    #[error("the QP is for datagrams, which need no connection; send with Qp::post_datagram")]
+    ForDatagrams,
     /// The QP already has a peer, or had one and was not reset.
     #[error("the QP is in state {state}; pair needs an idle one (reset it, or create another)")]
     QpInUse {
@@ -161,6 +176,9 @@ impl Qp {
     pub fn pair(&self, peer: PeerQp, options: &PairOptions) -> Result<(), PairError> {
         let inner = self.inner();
         inner.device.fork_guard.check()?;
+        if inner.ctx.datagrams.is_some() {
+            return Err(PairError::ForDatagrams);
+        }
         let Some(rendezvous) = self.rendezvous() else {
             return Err(PairError::NoRendezvous);
         };
@@ -213,10 +231,17 @@ impl QpInner {
         if is_itself {
             return self.pair_with_itself(&mut locked, peer.addr, options);
         }
-        let pair = Pair::new(calls_first, options.patience, now);
+        let mut pair = Pair::new(calls_first, options.patience, now);
+        if peer.qp_num == own {
+            // Two devices with one seed must not call at the same times.
+            let mut random = DefaultHasher::new();
+            (self.device.random(), own_addr).hash(&mut random);
+            pair = pair.spread(random.finish());
+        }
         if !conn.begin_pair(pair) {
             return Err(PairError::QpInUse { state });
         }
+        conn.choose_placed_writes(options.placed_writes);
         locked.meeting = Some(Box::new(Meeting {
             peer,
             calls_first,
@@ -273,6 +298,10 @@ impl QpInner {
             rtr_offered: RtrKinds::NONE,
             private_data: Vec::new(),
         };
+        locked
+            .driven
+            .conn
+            .choose_placed_writes(options.placed_writes);
         if !locked.driven.conn.start_open(negotiated, llp.emss()) {
             return Err(PairError::QpInUse { state });
         }
@@ -332,12 +361,17 @@ impl QpInner {
             return Verdict::Hold;
         };
         let Offer { hello, request } = offer;
-        let is_proper =
-            hello.reverse == meeting.calls_first && hello.unreliable == self.ctx.unreliable;
-        if hello.own != meeting.peer.qp_num || !is_proper || !self.is_from(meeting, request) {
+        let agrees = hello.reverse == meeting.calls_first;
+        // Only the addresses tell who calls.
+        let may_differ = hello.own == self.ctx.qp_num;
+        if hello.own != meeting.peer.qp_num
+            || hello.unreliable != self.ctx.unreliable
+            || !(agrees || may_differ)
+            || !self.is_from(meeting, request)
+        {
             return Verdict::Refuse(Answer::NoSuchPair);
         }
-        match meeting.calls_first {
+        match meeting.calls_first || !agrees {
             true if conn.may_retract() => Verdict::Take,
             true => Verdict::Refuse(Answer::MineIsUnderWay),
             // The peer has given up the call that was taken.

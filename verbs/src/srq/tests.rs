@@ -1,6 +1,7 @@
+use uwarp_engine::mem::{Access, LocalFaultKind};
+
 use super::*;
 use crate::engine::{PostErrorKind, ReceiveWaiter};
-use crate::mem::{Access, LocalFaultKind};
 use crate::{Device, QpCaps, Settings};
 use std::fmt::Write;
 use std::sync::atomic::AtomicUsize;

@@ -1,5 +1,6 @@
 //! Order of atomics and other operations, IRD and ORD, the fence, and the end of a connection.
 
+use uwarp_oracle::{ATOMIC_RESPONSE, Crc, Untagged, fpdu};
 use uwarp_verbs::{AcceptOptions, ConnectOptions, EndReason, RemoteBuffer, SendWr, Status};
 
 use crate::common::{RawPeer, Setup, Wire, raw_peer, raw_settings, slice};
@@ -139,11 +140,9 @@ fn an_answered_atomic_without_its_sink_fails_with_a_protection_error() {
     peer.stream.read_exact(&mut request).unwrap();
     drop(out);
     // The Response has Queue Number 3, message 1, and the identifier of the request.
-    let mut fpdu = vec![
-        0, 30, 0x41, 0x4B, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0,
-    ];
-    fpdu.extend_from_slice(&request[2 + 22..2 + 26]);
-    fpdu.extend([0; 8 + 4]);
+    let answer = [&request[2 + 22..2 + 26], &[0; 8]].concat();
+    let answer = Untagged::new(ATOMIC_RESPONSE, 3, 1, &answer);
+    let fpdu = fpdu(&answer.bytes(), Crc::Zero);
     peer.stream.write_all(&fpdu).unwrap();
     let done = a.send_cq.next();
     assert_eq!((done.wr_id, done.status), (1, Status::LocalProtection));

@@ -3,6 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 
+use uwarp_oracle::{Code, Crc, IMMEDIATE, fpdu, receive_fpdu};
 use uwarp_verbs::{EndReason, Opcode, Peer, RemoteBuffer, SendWr, Status};
 
 use crate::common::{RawPeer, Setup, Side, Wire, raw_peer, raw_settings};
@@ -43,34 +44,23 @@ impl RawPeer {
     /// Reads FPDUs until the first message of RFC 7306, and returns that message.
     fn extension(&mut self) -> Vec<u8> {
         loop {
-            let mut len = [0; 2];
-            self.stream.read_exact(&mut len).unwrap();
-            let len = usize::from(u16::from_be_bytes(len));
-            let mut rest = vec![0; (2 + len).next_multiple_of(4) - 2 + 4];
-            self.stream.read_exact(&mut rest).unwrap();
-            rest.truncate(len);
-            if rest[1] & 0x0F >= 8 {
-                return rest;
+            let ulpdu = receive_fpdu(&mut self.stream).unwrap().ulpdu;
+            if ulpdu[1] & 0x0F >= IMMEDIATE {
+                return ulpdu;
             }
         }
     }
 
     /// Refuses a message, then closes.
     fn refuse(&mut self, refusal: Refusal, message: &[u8]) {
-        let mut header = match refusal {
-            Refusal::Siw(_) => vec![0x20, 0x06, 0, 0],
-            Refusal::Rfc => vec![0x02, 0x06, 0xC0, 0],
-            Refusal::Bare => vec![0x02, 0x06, 0, 0],
+        let unexpected = Code::rdmap(2, 6);
+        let terminate = match refusal {
+            // siw exchanges layer and error type.
+            Refusal::Siw(_) => Code::mpa(6).bare(),
+            Refusal::Rfc => unexpected.about(message),
+            Refusal::Bare => unexpected.bare(),
         };
-        if let Refusal::Rfc = refusal {
-            header.extend((message.len() as u16).to_be_bytes());
-            header.extend(&message[..18]);
-        }
-        let mut ulpdu = vec![0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
-        ulpdu.extend(header);
-        let mut fpdu = (ulpdu.len() as u16).to_be_bytes().to_vec();
-        fpdu.extend(ulpdu);
-        fpdu.resize(fpdu.len().next_multiple_of(4) + 4, 0);
+        let fpdu = fpdu(&terminate, Crc::Zero);
         self.stream.write_all(&fpdu).unwrap();
         self.stream.shutdown(std::net::Shutdown::Write).unwrap();
         let _ = self.stream.read_to_end(&mut Vec::new());

@@ -6,13 +6,14 @@
 
 use std::ptr::NonNull;
 
+use uwarp_testkit::filler;
 use uwarp_verbs::{Access, MemoryRegion};
 
 use crate::INVALID;
 use crate::memory::{Place, REGION};
 use crate::peer::eventually;
 use crate::scene::{ROLES, Role, Scene, Sees, Setup};
-use crate::wire::{Code, READ_RESPONSE, ReadHeader, Tagged, Untagged, WRITE, filler};
+use crate::wire::{Code, READ_RESPONSE, ReadHeader, Tagged, Untagged, WRITE};
 
 /// Returns a Read Request of the peer for this part of a region.
 fn request(s: &Scene, (source_stag, source_to): (u32, u64), len: u32) -> Untagged {

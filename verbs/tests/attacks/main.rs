@@ -55,14 +55,9 @@ mod scene;
     reason = "shared with other test binaries; this one uses a part of it"
 )]
 mod victim;
-#[path = "../common/raw/wire.rs"]
-#[allow(
-    dead_code,
-    reason = "shared with other test binaries; this one uses a part of it"
-)]
-mod wire;
 
 use scene::Scene;
+use uwarp_oracle as wire;
 use uwarp_verbs::Status;
 use wire::{
     ATOMIC_REQUEST, AtomicHeader, Code, READ_REQUEST, ReadHeader, SEND_INVALIDATE, Tagged,

@@ -1,10 +1,11 @@
 //! Section 6.2: Writes to memory, or at a time, for which the peer has no permission.
 
+use uwarp_testkit::filler;
 use uwarp_verbs::{Access, Status};
 
 use crate::memory::{Place, REGION};
 use crate::scene::{READ, RECV_AT, RECV_LEN, ROLES, SINK_AT, SINK_LEN, Scene, Setup};
-use crate::wire::{Code, READ_RESPONSE, SEND_INVALIDATE, Tagged, Untagged, WRITE, filler};
+use crate::wire::{Code, READ_RESPONSE, SEND_INVALIDATE, Tagged, Untagged, WRITE};
 use crate::{INVALID, Use, refuses_use};
 
 const BOUNDS: Code = Code::ddp(1, 0x01);

@@ -60,7 +60,7 @@ fn of_an_stag_of_another_stream() {
 /// The peer sends a Send with Invalidate for a valid STag. The Send completes a receive.
 fn invalidates(s: &mut Scene) {
     let stag = s.own.rkey();
-    let before = Tagged::new(WRITE, stag, s.own.addr(), &crate::wire::filler(3, 8));
+    let before = Tagged::new(WRITE, stag, s.own.addr(), &uwarp_testkit::filler(3, 8));
     let send = Untagged {
         opcode: SEND_INVALIDATE,
         word: stag,

@@ -41,5 +41,5 @@ mod timeouts;
 mod untagged;
 #[path = "../common/raw/victim.rs"]
 mod victim;
-#[path = "../common/raw/wire.rs"]
-mod wire;
+
+use uwarp_oracle as wire;

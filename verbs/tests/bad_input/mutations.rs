@@ -1,25 +1,11 @@
 //! Valid messages with a few bytes changed and a correct CRC. Whatever the result means, our side
 //! ends the connection properly. Only bytes that the peer may change have changed.
 
+use uwarp_testkit::{Random, filler};
+
 use crate::memory::{Place, REGION};
 use crate::scene::{RECV_AT, RECV_LEN, ROLES, SINK_AT, SINK_LEN, Scene};
-use crate::wire::{Code, READ_RESPONSE, SEND_INVALIDATE, Tagged, Untagged, filler};
-
-/// Small random number generator. Failure messages contain its seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-}
+use crate::wire::{Code, READ_RESPONSE, SEND_INVALIDATE, Tagged, Untagged};
 
 /// Returns correct messages of each kind.
 fn valid(s: &Scene) -> [Vec<u8>; 7] {

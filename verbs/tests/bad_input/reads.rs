@@ -1,13 +1,14 @@
 //! Read Requests that must not be answered, and Read Responses without a Read (RFC 5040 section
 //! 5.2).
 
+use uwarp_testkit::filler;
 use uwarp_verbs::Status;
 
 use crate::memory::{Place, REGION};
 use crate::scene::{
     NONSENSE, READ, ROLES, Role, SINK_AT, SINK_LEN, Scene, Sees, Setup, refuses, refuses_blaming,
 };
-use crate::wire::{Code, READ_REQUEST, READ_RESPONSE, ReadHeader, Tagged, Untagged, filler};
+use crate::wire::{Code, READ_REQUEST, READ_RESPONSE, ReadHeader, Tagged, Untagged};
 
 const INVALID_STAG: Code = Code::rdmap(1, 0x00);
 const BOUNDS: Code = Code::rdmap(1, 0x01);

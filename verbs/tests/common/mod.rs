@@ -427,26 +427,7 @@ pub(crate) fn placed_only(region: &MemoryRegion, offset: usize, expected: &[u8],
 
 /// Returns bytes that look random and depend only on the seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random(seed.wrapping_mul(2).wrapping_add(0x9E37_79B9_7F4A_7C15) | 1);
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        bytes.extend_from_slice(&random.next().to_ne_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
-
-/// Small random number generator (xorshift).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
+    uwarp_testkit::pattern(seed, 0, len)
 }
 
 /// Repeats `done` until it returns true, and panics after [`LIMIT`].
@@ -477,20 +458,15 @@ pub(crate) struct RawPeer {
 
 /// Connects `a` (revision 1, no CRC) to a [`RawPeer`].
 pub(crate) fn raw_peer(a: &Qp) -> RawPeer {
-    use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         let accepting = scope.spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(LIMIT)).unwrap();
-            let mut request = [0; 20];
-            stream.read_exact(&mut request).unwrap();
-            assert_eq!(&request[..16], b"MPA ID Req Frame");
-            assert_eq!(request[18..], [0, 0], "the raw peer takes no private data");
-            stream
-                .write_all(b"MPA ID Rep Frame\x00\x01\x00\x00")
-                .unwrap();
+            let (stream, request) = uwarp_testkit::raw_accept(&listener, 0, LIMIT).unwrap();
+            assert_eq!(
+                request.private_data, b"",
+                "the raw peer takes no private data"
+            );
             stream
         });
         a.connect(addr, &ConnectOptions::default()).unwrap();

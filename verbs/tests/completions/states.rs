@@ -1,5 +1,7 @@
 //! Posts in each state of a QP.
 
+use uwarp_oracle::{Crc, Untagged, fpdu};
+
 use super::*;
 
 #[test]
@@ -138,10 +140,7 @@ fn a_closing_qp_flushes_sends_and_still_receives() {
     a.qp.post_send(&SendWr::send(2, &[])).unwrap();
     a.send_cq.flushed(2);
     a.post_empty(3);
-    // An empty Send, MSN 1: ULPDU_Length 18, DDP and RDMAP version 1, no CRC.
-    let mut fpdu = vec![0, 18, 0x41, 0x43, 0, 0, 0, 0];
-    fpdu.extend([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
-    fpdu.extend([0; 4]);
+    let fpdu = fpdu(&Untagged::send(1).bytes(), Crc::Zero);
     use std::io::Write;
     (&peer.stream).write_all(&fpdu).unwrap();
     assert_eq!(a.recv_cq.success(1).byte_len, 0);

@@ -87,3 +87,27 @@ fn what_has_come_is_in_memory_once_an_event_was_asked_for() {
     assert!(!b.recv_cq.req_notify(Notify::Any));
     assert_eq!(content(), [7; 8]);
 }
+
+#[test]
+fn the_bytes_that_one_side_sends_are_those_that_the_other_receives() {
+    let world = World::new();
+    let _ids = world.connect();
+    let [a, b] = &world.sides;
+    let traffic = |side: usize| world.sides[side].device.traffic();
+    world.settle();
+    let before = [traffic(0), traffic(1)];
+    let (source, target) = (region(a, vec![7; 5000]), region(b, vec![0; 5000]));
+    let (to, sges) = (target.remote(), [source.sge(0, 5000)]);
+    a.qp.post_send(&SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey)))
+        .unwrap();
+    world.run_until(|| a.send_cq.poll_one().is_some());
+    world.settle();
+    let (sent, received) = (
+        traffic(0).sent_bytes - before[0].sent_bytes,
+        traffic(1).received_bytes - before[1].received_bytes,
+    );
+    assert_eq!(sent, received);
+    // Four FPDUs of up to 1,460 bytes carry 5,000 bytes, each with 2 + 14 + 4 more and padding.
+    assert!((5080..=5092).contains(&sent), "{sent}");
+    assert_eq!(traffic(1).sent_bytes, before[1].sent_bytes);
+}

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::{
-    Completion, DatagramPath, DatagramWr, DeviceError, IbvQpState, Notify, PostErrorKind, Progress,
-    Qp, QpModify, QpState, RecvWr, RendezvousOptions, SendWr, Settings, SrqAttr, Status, WcOpcode,
+    AsyncEvent, Completion, DatagramPath, DatagramWr, DeviceError, EndReason, IbvQpState, Notify,
+    PairError, PostErrorKind, Progress, Qp, QpModify, QpState, RecvWr, RemoteBuffer,
+    RendezvousOptions, SendWr, Settings, SrqAttr, Status, WcOpcode,
 };
 
 use crate::common::until;
@@ -37,6 +38,14 @@ fn qp(host: &Host) -> Qp {
     let qp = closed(host);
     assert!(qp.open_datagrams());
     qp.set_qkey(QKEY);
+    qp
+}
+
+/// A QP that refuses when it is posted what others let fail.
+fn early(host: &Host) -> Qp {
+    let builder = host.pd.qp().datagrams(&host.rendezvous, MTU);
+    let qp = builder.build(&host.cq, &host.cq).unwrap();
+    assert!(qp.open_datagrams());
     qp
 }
 
@@ -91,12 +100,17 @@ impl Two {
     /// Waits until what was sent has been received or dropped. Datagrams of one port are handled
     /// one after the other.
     fn settle(&self) {
+        self.settle_from(&self.x);
+    }
+
+    /// As [`settle`](Self::settle), for what another QP of the same host has sent.
+    fn settle_from(&self, from: &Qp) {
         let other = qp(&self.b);
         receive(&self.b, &other, 76, 256);
         let send = SendWr::send_inline(0, b"after all others").unsignaled();
         let away = path(&self.a, &self.b);
         let wr = DatagramWr::new(send, away, other.qp_num(), QKEY);
-        self.x.post_datagram(&wr).unwrap();
+        from.post_datagram(&wr).unwrap();
         assert_eq!(next_receive(&self.b).wr_id, 76);
     }
 
@@ -121,7 +135,7 @@ fn a_datagram_arrives_with_its_header_and_its_origin() {
         receive(&b, &y, 1, 256);
         let wr = DatagramWr::new(
             SendWr::send_inline(2, b"hello").solicited(),
-            path(&a, &b),
+            path(&a, &b).with_traffic_class(0xA4),
             y.qp_num(),
             QKEY,
         );
@@ -137,8 +151,14 @@ fn a_datagram_arrives_with_its_header_and_its_origin() {
         let (grh, bytes) = received(&b, 5);
         assert_eq!(bytes, b"hello");
         match addr {
-            IpAddr::V4(addr) => assert_eq!(grh[32..36], addr.octets()),
-            IpAddr::V6(addr) => assert_eq!(grh[8..24], addr.octets()),
+            IpAddr::V4(addr) => {
+                assert_eq!(grh[32..36], addr.octets());
+                assert_eq!(grh[21], 0xA4);
+            }
+            IpAddr::V6(addr) => {
+                assert_eq!(grh[8..24], addr.octets());
+                assert_eq!(grh[..2], [0x6A, 0x40]);
+            }
         }
         // And an answer to its origin, out of memory, with Immediate Data.
         receive(&a, &x, 3, 256);
@@ -154,7 +174,8 @@ fn a_datagram_arrives_with_its_header_and_its_origin() {
 
 #[test]
 fn a_datagram_of_the_longest_length_arrives_and_a_longer_one_is_refused() {
-    let two = Two::new();
+    let mut two = Two::new();
+    two.x = early(&two.a);
     two.b.region.write_at(0, &[0; 2048]).unwrap();
     receive(&two.b, &two.y, 1, 40 + MTU);
     let bytes = vec![7; MTU as usize];
@@ -270,7 +291,8 @@ fn any_source_is_taken_if_addresses_are_translated() {
 
 #[test]
 fn a_qp_for_datagrams_is_nothing_else_and_sends_from_its_opening_on() {
-    let two = Two::new();
+    let mut two = Two::new();
+    two.x = early(&two.a);
     let kind = |result: Result<(), uwarp_verbs::PostError>| result.unwrap_err().kind;
     let send = SendWr::send_inline(1, b"x");
     assert_eq!(kind(two.x.post_send(&send)), PostErrorKind::NoDestination);
@@ -290,7 +312,8 @@ fn a_qp_for_datagrams_is_nothing_else_and_sends_from_its_opening_on() {
         }
     );
     let options = uwarp_verbs::PairOptions::default();
-    closed.pair(two.b.peer(&two.y), &options).unwrap_err();
+    let error = closed.pair(two.b.peer(&two.y), &options).unwrap_err();
+    assert!(matches!(error, PairError::ForDatagrams), "{error}");
     let ordinary = two.a.qp();
     assert!(!ordinary.open_datagrams());
     assert_eq!(
@@ -300,6 +323,103 @@ fn a_qp_for_datagrams_is_nothing_else_and_sends_from_its_opening_on() {
     let builder = two.a.pd.qp().datagrams(&two.a.rendezvous, 4097);
     let error = builder.build(&two.a.cq, &two.a.cq).unwrap_err();
     assert!(matches!(error, DeviceError::Size { .. }), "{error}");
+}
+
+#[test]
+fn with_late_faults_what_is_no_datagram_or_too_long_is_accepted_and_fails() {
+    let inline = SendWr::send_inline(2, b"x");
+    let fails = |post: &dyn Fn(&Two), status| {
+        let two = Two::new();
+        post(&two);
+        let mut done = [two.a.cq.next(), two.a.cq.next()];
+        done.sort_by_key(|done| done.wr_id);
+        let all = done.map(|done| (done.wr_id, done.status));
+        assert_eq!(all, [(1, Status::Success), (2, status)]);
+        assert!(done[1].cause.is_some());
+        two.settle_from(&qp(&two.a));
+        two.b.cq.assert_empty();
+        // A later request is flushed.
+        two.x
+            .post_datagram(&two.to_y(SendWr::send_inline(3, b"x")))
+            .unwrap();
+        assert_eq!(two.a.cq.next().status, Status::WrFlush);
+    };
+    let before = |two: &Two| {
+        two.x
+            .post_datagram(&two.to_y(SendWr::send_inline(1, b"sent")))
+            .unwrap();
+    };
+    for invalid in [
+        inline.invalidate(7),
+        SendWr::read(2, &[], RemoteBuffer::at(0, 0)),
+        SendWr::write_inline(2, b"x", RemoteBuffer::at(0, 0)),
+        SendWr::write_with_immediate(2, &[], RemoteBuffer::at(0, 0), [0; 8]),
+    ] {
+        let named = |two: &Two| {
+            before(two);
+            two.x.post_datagram(&two.to_y(invalid)).unwrap();
+        };
+        fails(&named, Status::LocalQpOperation);
+        let unnamed = |two: &Two| {
+            before(two);
+            two.x.post_send(&invalid).unwrap();
+        };
+        fails(&unnamed, Status::LocalQpOperation);
+    }
+    let too_long = |two: &Two| {
+        let sges = [two.a.region.sge(0, MTU), two.a.region.sge(0, 1)];
+        let list = [SendWr::send_inline(1, b"sent"), SendWr::send(2, &sges)];
+        let wrs = list.map(|send| two.to_y(send));
+        two.x.post_datagrams(wrs).unwrap();
+    };
+    fails(&too_long, Status::LocalLength);
+}
+
+#[test]
+fn a_list_is_sent_whole_or_not_at_all() {
+    let mut two = Two::new();
+    two.x = early(&two.a);
+    let [first, second] = [1, 2].map(|number| SendWr::send_inline(number, b"listed"));
+    let long = [0; MTU as usize + 1];
+    let long = SendWr::send_inline(3, &long);
+    let list = [first, second, long].map(|send| two.to_y(send));
+    receive(&two.b, &two.y, 10, 1024);
+    receive(&two.b, &two.y, 11, 1024);
+    let error = two.x.post_datagrams(list).unwrap_err();
+    assert_eq!(error.index, 2);
+    assert!(matches!(error.kind, PostErrorKind::DatagramTooLong { .. }));
+    two.settle();
+    for host in [&two.a, &two.b] {
+        host.cq.assert_empty();
+    }
+    two.x.post_datagrams(list[..2].iter().copied()).unwrap();
+    assert_eq!([1, 2].map(|_| next_receive(&two.b).wr_id), [10, 11]);
+    let many = vec![list[0]; two.x.send_room() + 1];
+    let error = two.x.post_datagrams(many).unwrap_err();
+    assert!(matches!(error.kind, PostErrorKind::SendQueueFull { .. }));
+}
+
+#[test]
+fn a_qp_for_datagrams_that_is_closed_flushes_its_receives() {
+    let close: [fn(&Qp); 2] = [Qp::disconnect, |qp| {
+        let to = QpModify::new().state(QpState::Terminate);
+        qp.modify(&to).unwrap();
+    }];
+    for close in close {
+        let two = Two::new();
+        receive(&two.b, &two.y, 7, 256);
+        close(&two.y);
+        assert!(two.y.wait_closed(Duration::from_secs(20)));
+        assert_eq!(two.y.state(), QpState::Error);
+        assert!(two.y.end_reason().is_some());
+        let completion = two.b.cq.next();
+        assert_eq!((completion.wr_id, completion.status), (7, Status::WrFlush));
+        // Its number takes part again after a reset.
+        two.y.modify(&QpModify::new().state(QpState::Idle)).unwrap();
+        assert!(two.y.open_datagrams());
+        two.y.set_qkey(QKEY);
+        two.one_arrives();
+    }
 }
 
 #[test]
@@ -473,4 +593,73 @@ fn a_device_without_a_thread_receives_in_its_rounds() {
         a.device.progress();
         channel.get_event(Some(Duration::ZERO)).is_ok()
     });
+}
+
+/// Takes the asynchronous events of a host. Returns the reasons of those about the end of the QP,
+/// the number of those about its last receive, and the number of lost completions.
+fn events(host: &Host, qp: &Qp) -> (Vec<EndReason>, usize, usize) {
+    let (mut reasons, mut last, mut lost) = (Vec::new(), 0, 0);
+    for event in std::iter::from_fn(|| host.device.poll_event()) {
+        match event {
+            AsyncEvent::Ended { qp_num, reason } if qp_num == qp.qp_num() => reasons.push(reason),
+            AsyncEvent::LastWqeReached { qp_num } if qp_num == qp.qp_num() => last += 1,
+            AsyncEvent::CqOverflow { qp_num, .. } if qp_num == qp.qp_num() => lost += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    (reasons, last, lost)
+}
+
+#[test]
+fn a_qp_for_datagrams_that_ends_raises_each_event_once() {
+    let a = host(LOOPBACK);
+    let srq = a.pd.create_srq(SrqAttr::default()).unwrap();
+    let short = a.device.create_cq(1).unwrap();
+    let to = |qp: &Qp, modify: QpModify| qp.modify(&modify).unwrap();
+    let fails_itself = |qp: &Qp| to(qp, QpModify::new().state(QpState::Terminate));
+    let fails = |qp: &Qp| to(qp, QpModify::new().ibv_state(IbvQpState::Err));
+    let overflows = |qp: &Qp| {
+        for wr_id in [1, 2] {
+            let send = SendWr::send_inline(wr_id, b"to itself");
+            let wr = DatagramWr::new(send, path(&a, &a), qp.qp_num(), QKEY);
+            qp.post_datagram(&wr).unwrap();
+        }
+    };
+    let ends: [&dyn Fn(&Qp); 4] = [&Qp::disconnect, &fails_itself, &fails, &overflows];
+    for (number, end) in ends.into_iter().enumerate() {
+        let builder = a.pd.qp().datagrams(&a.rendezvous, MTU).srq(&srq);
+        let qp = builder.build(&short, &a.cq).unwrap();
+        assert!(qp.open_datagrams());
+        qp.set_qkey(QKEY);
+        end(&qp);
+        assert!(qp.wait_closed(Duration::from_secs(20)));
+        assert_eq!(qp.state(), QpState::Error);
+        let (reasons, last, lost) = events(&a, &qp);
+        let is_due = matches!(
+            (number, &reasons[..]),
+            (0, [EndReason::LocalDisconnect])
+                | (1, [EndReason::LocalError { .. }])
+                | (2, [EndReason::Aborted])
+                | (3, [EndReason::CqOverflow { wr_id: 2, .. }])
+        );
+        assert!(is_due, "{number}: {reasons:?}");
+        assert_eq!((last, lost), (1, usize::from(number == 3)), "{number}");
+    }
+}
+
+#[test]
+fn a_reset_of_a_qp_for_datagrams_is_no_failure() {
+    let a = host(LOOPBACK);
+    let srq = a.pd.create_srq(SrqAttr::default()).unwrap();
+    let builder = a.pd.qp().datagrams(&a.rendezvous, MTU).srq(&srq);
+    let qp = builder.build(&a.cq, &a.cq).unwrap();
+    assert!(qp.open_datagrams());
+    let reset = QpModify::new().ibv_state(IbvQpState::Reset);
+    qp.modify(&reset).unwrap();
+    let (reasons, last, lost) = events(&a, &qp);
+    let aborted = matches!(reasons[..], [EndReason::Aborted]);
+    assert!(
+        aborted && (last, lost) == (0, 0),
+        "{reasons:?} {last} {lost}"
+    );
 }

@@ -1,12 +1,21 @@
 //! QPs that are connected by their numbers: how two of them meet, what a QP is told of a peer that
-//! has gone, and what strangers can do at a rendezvous.
+//! has gone, what strangers can do at a rendezvous, and what a hostile peer can do.
 
+mod between;
+mod caller;
 #[path = "../common/mod.rs"]
 mod common;
 mod datagrams;
 mod immediate;
+mod marked;
 mod meeting;
 mod numbers;
+#[path = "../common/raw/peer.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with other test binaries; this one uses a part of it"
+)]
+mod peer;
 mod placed;
 mod quiet;
 mod strangers;
@@ -16,6 +25,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use common::CqHandle;
+use uwarp_oracle as wire;
 use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};

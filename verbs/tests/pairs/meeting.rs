@@ -1,12 +1,14 @@
 //! The meeting of two QPs: who calls, in which order the programs may do their steps, and what is
 //! kept until then.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
-    ConnectError, ConnectOptions, EndReason, IbvQpState, PairError, PairOptions, PeerQp, QpModify,
-    QpState, SendWr, Status,
+    ConnectError, ConnectOptions, EndReason, IbvQpState, PairError, PairOptions, PeerQp, Qp,
+    QpModify, QpState, RendezvousOptions, SendWr, Status,
 };
 
 use crate::common::until;
@@ -101,6 +103,41 @@ fn the_side_that_is_to_be_called_calls_in_reverse_if_it_is_not_reached() {
     exchange([&a, &b], [&x, &y]);
 }
 
+/// Two hosts on an in-memory link with QPs of the same number. By IPv4 addresses the first host
+/// calls first, by IPv6 addresses the second one.
+fn of_equal_numbers() -> ([Host; 2], [Qp; 2], [[IpAddr; 2]; 2]) {
+    let addrs = [["192.0.2.1", "2001:db8::2"], ["192.0.2.2", "2001:db8::1"]];
+    let addrs = addrs.map(|own| own.map(|addr| addr.parse().unwrap()));
+    let settings = MemorySettings::default().addresses(addrs.map(Vec::from));
+    let (a, b) = MemoryNetwork::pair(&settings).unwrap();
+    let options = RendezvousOptions::default().ports(Some(5000..=5000));
+    let host = |network: MemoryNetwork| {
+        let options = options.clone().any_source(true);
+        Host::new(Arc::new(network), LOOPBACK, options)
+    };
+    let (a, b) = (host(a), host(b));
+    let x = a.qp();
+    let mut numbers = (0..1024).map(|_| b.qp());
+    let y = numbers.find(|y| y.qp_num() == x.qp_num()).unwrap();
+    ([a, b], [x, y], addrs)
+}
+
+#[test]
+fn qps_of_one_number_meet_although_each_side_compares_other_addresses() {
+    // Families by which the first host knows the second one, and the other way round: the sides
+    // agree, both call first, or neither does.
+    for (of_second, of_first) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
+        for _ in 0..3 {
+            let ([a, b], [x, y], addrs) = of_equal_numbers();
+            let peer = |addr, qp: &Qp| PeerQp::new(addr, qp.qp_num());
+            let options = PairOptions::default();
+            x.pair(peer(addrs[1][of_second], &y), &options).unwrap();
+            y.pair(peer(addrs[0][of_first], &x), &options).unwrap();
+            exchange([&a, &b], [&x, &y]);
+        }
+    }
+}
+
 #[test]
 fn both_sides_may_be_reset_and_meet_again() {
     let [a, b] = [Host::here(), Host::here()];
@@ -113,6 +150,36 @@ fn both_sides_may_be_reset_and_meet_again() {
                 .unwrap();
             assert_eq!(qp.state(), QpState::Idle);
         }
+    }
+}
+
+#[test]
+fn a_reset_that_discards_completions_leaves_none() {
+    let [a, b] = [Host::here(), Host::here()];
+    let (x, y) = (a.qp(), b.qp());
+    let reset = QpModify::new().ibv_state(IbvQpState::Reset);
+    for discards in [true, false] {
+        meet([&a, &b], [&x, &y]);
+        exchange([&a, &b], [&x, &y]);
+        // One is complete and not polled, and three are outstanding.
+        for wr_id in [1, 3, 4, 5] {
+            a.receive(&x, wr_id);
+        }
+        let received = || a.device.traffic().received_bytes;
+        let before = received();
+        b.send(&y, 2);
+        b.done([2]);
+        until("the message", || received() > before);
+        if discards {
+            x.modify(&reset.discard_completions()).unwrap();
+            a.cq.assert_empty();
+        } else {
+            x.modify(&reset).unwrap();
+            let left = [1, 3, 4, 5].map(|_| a.cq.next().wr_id);
+            assert_eq!(left, [1, 3, 4, 5]);
+        }
+        assert_eq!(x.state(), QpState::Idle);
+        y.modify(&reset.discard_completions()).unwrap();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use uwarp_verbs::{PairOptions, Qp, RendezvousOptions};
+use uwarp_verbs::{IbvQpState, PairOptions, Qp, QpModify, RendezvousOptions, Status};
 
 use crate::{Host, LOOPBACK};
 
@@ -85,4 +85,29 @@ fn nothing_listens_before_a_qp_has_a_peer() {
     assert!(TcpStream::connect(at).is_err());
     x.pair(host.peer(&y), &PairOptions::default()).unwrap();
     assert!(TcpStream::connect(at).is_ok());
+}
+
+#[test]
+fn a_reset_discards_no_completion_of_an_older_qp_with_the_same_number() {
+    let host = Host::here();
+    let older = host.qp();
+    let number = older.qp_num();
+    for wr_id in [1, 2] {
+        host.receive(&older, wr_id);
+    }
+    // Its receives are flushed when it is dropped.
+    drop(older);
+    let mut numbers = (0..1024).map(|_| host.qp());
+    let qp = numbers.find(|qp| qp.qp_num() == number).unwrap();
+    host.receive(&qp, 3);
+    let reset = QpModify::new().ibv_state(IbvQpState::Reset);
+    qp.modify(&reset.discard_completions()).unwrap();
+    host.receive(&qp, 4);
+    qp.destroy_with_completions(None).unwrap();
+    let left = [(); 2].map(|()| {
+        let completion = host.cq.next();
+        (completion.wr_id, completion.status)
+    });
+    assert_eq!(left, [(1, Status::WrFlush), (2, Status::WrFlush)]);
+    host.cq.assert_empty();
 }

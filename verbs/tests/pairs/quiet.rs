@@ -173,3 +173,25 @@ fn a_shared_receive_queue_keeps_its_receives_and_hears_of_the_last_one() {
         matches!(event.as_deref(), Some(AsyncEvent::LastWqeReached { qp_num }) if *qp_num == x.qp_num())
     });
 }
+
+#[test]
+fn a_shared_receive_queue_hears_of_no_last_receive_at_a_reset() {
+    let [a, b] = [Host::here(), Host::here()];
+    let srq = a.pd.create_srq(SrqAttr::default()).unwrap();
+    let builder = a.pd.qp().rendezvous(&a.rendezvous).srq(&srq);
+    let (x, y, z) = (builder.build(&a.cq, &a.cq).unwrap(), b.qp(), b.qp());
+    meet([&a, &b], [&x, &y]);
+    a.send(&x, 1);
+    let to = |state| x.modify(&QpModify::new().ibv_state(state)).unwrap();
+    to(IbvQpState::Reset);
+    let last_receives = || {
+        let events = std::iter::from_fn(|| a.device.poll_event());
+        let last = |event: &AsyncEvent| matches!(event, AsyncEvent::LastWqeReached { .. });
+        events.filter(last).count()
+    };
+    assert_eq!(last_receives(), 0);
+    // The error state is reported, also after a reset.
+    meet([&a, &b], [&x, &z]);
+    to(IbvQpState::Err);
+    assert_eq!(last_receives(), 1);
+}

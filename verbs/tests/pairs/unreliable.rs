@@ -4,9 +4,11 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use uwarp_verbs::{
-    PairOptions, PeerQp, PostErrorKind, Qp, QpCaps, QpState, SendWr, Settings, Status,
+    Access, EndReason, MemoryRegion, PairOptions, PeerQp, PostErrorKind, Qp, QpCaps, QpState,
+    SendWr, Settings, Status,
 };
 
+use crate::caller::{Caller, UNRELIABLE, await_caller};
 use crate::common::until;
 use crate::{Host, exchange, meet};
 
@@ -140,6 +142,59 @@ fn a_local_error_in_a_dropped_send_ends_the_qp() {
     });
     assert_eq!(status, [(2, Status::LocalProtection), (3, Status::WrFlush)]);
     assert_eq!(x.state(), QpState::Error);
+}
+
+/// An unreliable QP with a CQ for one completion.
+fn with_a_short_cq(a: &Host) -> Qp {
+    let short = a.device.create_cq(1).unwrap();
+    let builder = a.pd.qp().rendezvous(&a.rendezvous).unreliable(true);
+    builder.build(&short, &a.cq).unwrap()
+}
+
+/// Posts two sends of this region.
+fn send_twice(x: &Qp, region: &MemoryRegion) {
+    for wr_id in [1, 2] {
+        let sges = [region.sge(0, region.len() as u32)];
+        x.post_send(&SendWr::send(wr_id, &sges)).unwrap();
+    }
+}
+
+/// Waits until the QP has ended because its short CQ has lost a completion.
+fn ends_in_overflow(a: &Host, x: &Qp) {
+    until("the QP ends", || x.state() == QpState::Error);
+    let reason = x.end_reason();
+    let lost = matches!(reason, Some(EndReason::CqOverflow { wr_id: 2, .. }));
+    assert!(lost, "{reason:?}");
+    until("its connection is gone", || {
+        a.device.usage().connections == 0
+    });
+    until("the QP is reset", || x.reset());
+}
+
+#[test]
+fn a_lost_completion_of_a_send_to_a_peer_that_goes_ends_the_qp() {
+    /// More bytes than TCP takes if the peer does not read.
+    const LARGE: usize = 32 << 20;
+    let a = Host::here();
+    let large = a.pd.register(vec![0; LARGE], Access::NONE).unwrap();
+    let x = with_a_short_cq(&a);
+    await_caller(&x);
+    let caller = Caller::new(&x, UNRELIABLE);
+    send_twice(&x, &large);
+    until("the first send begins", || caller.peer.has_arrived());
+    caller.peer.reset();
+    ends_in_overflow(&a, &x);
+}
+
+#[test]
+fn a_lost_completion_of_a_send_to_nobody_ends_the_qp() {
+    let a = Host::here();
+    let x = with_a_short_cq(&a);
+    let nobody = PeerQp::new(Ipv4Addr::new(127, 0, 0, 9).into(), x.qp_num() + 1);
+    x.pair(nobody, &PairOptions::default().patience(Some(SHORT)))
+        .unwrap();
+    send_twice(&x, &a.region);
+    ends_in_overflow(&a, &x);
 }
 
 #[test]

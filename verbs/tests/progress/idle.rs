@@ -6,6 +6,8 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::time::Instant;
 
+use uwarp_oracle::{Crc, Untagged, fpdu};
+
 /// Returns the number of descriptors of this process, and the number of the library's threads.
 fn in_use() -> (usize, usize) {
     let count = |path| std::fs::read_dir(path).unwrap().flatten();
@@ -200,10 +202,7 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     until("the peer's FIN", || qps[1].state() == QpState::Closing);
     // On two connections a message without a receive is followed by more bytes. The second peer
     // also sends a FIN.
-    let mut send = [0; 24];
-    // These bytes are ULPDU_Length, the control fields of a Send in one untagged segment, and MSN
-    // 1.
-    (send[1], send[2], send[3], send[15]) = (18, 0x41, 0x43, 1);
+    let send = fpdu(&Untagged::send(1).bytes(), Crc::Zero);
     for peer in &mut peers[2..4] {
         for _ in 0..1000 {
             peer.stream.write_all(&send).unwrap();

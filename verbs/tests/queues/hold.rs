@@ -5,6 +5,8 @@ use super::*;
 use std::io::Write;
 use std::time::Duration;
 
+use uwarp_oracle::{Crc, Untagged, fpdu};
+
 /// Hold time that exceeds the duration of any test.
 const LONG: OnNoReceive = OnNoReceive::Hold(Duration::from_secs(600));
 
@@ -276,10 +278,10 @@ fn immediate_data_without_a_receive_of_the_srq_in_time_ends_that_connection_alon
     }
 }
 
-/// An FPDU with an empty Send, without CRC and Markers.
-const EMPTY_SEND: [u8; 24] = [
-    0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0,
-];
+/// Returns an FPDU with an empty Send, without CRC and Markers.
+fn empty_send() -> Vec<u8> {
+    fpdu(&Untagged::send(1).bytes(), Crc::Zero)
+}
 
 #[test]
 fn a_reset_is_noticed_at_once_while_a_message_waits() {
@@ -288,7 +290,7 @@ fn a_reset_is_noticed_at_once_while_a_message_waits() {
     let device = uwarp_verbs::Device::tcp_with(settings, None).unwrap();
     let a = Side::new(device, QpCaps::default(), 16);
     let mut peer = raw_peer(&a.qp);
-    peer.stream.write_all(&EMPTY_SEND).unwrap();
+    peer.stream.write_all(&empty_send()).unwrap();
     // Nothing is polled here. The background holds the message and detects the reset.
     rustix::net::sockopt::set_socket_linger(&peer.stream, Some(Duration::ZERO)).unwrap();
     drop(peer);

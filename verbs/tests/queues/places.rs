@@ -6,7 +6,7 @@ use super::*;
 
 use std::collections::VecDeque;
 
-use common::Random;
+use uwarp_testkit::Random;
 use uwarp_verbs::{Access, Cq, Device, Pd, PostError};
 
 const PAIRS: usize = 3;

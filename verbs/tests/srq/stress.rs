@@ -10,7 +10,7 @@ use super::*;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use common::Random;
+use uwarp_testkit::Random;
 use uwarp_verbs::{Completion, MemoryRegion};
 
 const CONNECTIONS: u32 = 24;

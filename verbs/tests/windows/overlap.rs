@@ -3,6 +3,9 @@
 
 use std::io::{Read, Write};
 
+use uwarp_oracle::{
+    Crc, READ_RESPONSE, SEND_INVALIDATE, TERMINATE, Tagged, Untagged, fpdu, read_request,
+};
 use uwarp_verbs::{MemoryWindow, Qp, RecvWr, RemoteBuffer, WindowKind, inc_rkey};
 
 use super::*;
@@ -14,9 +17,6 @@ const SIZE: usize = 32 << 20;
 /// Byte that the program writes to the memory when the peer must no longer read it.
 const SECRET: u8 = 0x5E;
 
-const READ_RESPONSE: u8 = 0x42;
-const TERMINATE: u8 = 0x47;
-
 /// Creates a side with its raw peer, and a second QP of the same domain with another peer.
 fn scene() -> (Side, RawPeer, Qp, RawPeer) {
     let (side, peer) = silent();
@@ -27,10 +27,7 @@ fn scene() -> (Side, RawPeer, Qp, RawPeer) {
 
 impl RawPeer {
     fn send(&mut self, ulpdu: &[u8]) {
-        let mut fpdu = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
-        fpdu.extend_from_slice(ulpdu);
-        fpdu.resize(fpdu.len().next_multiple_of(4) + 4, 0); // padding, and a CRC that is not in use
-        self.stream.write_all(&fpdu).unwrap();
+        self.stream.write_all(&fpdu(ulpdu, Crc::Zero)).unwrap();
     }
 
     /// Returns the next ULPDU, or `None` at the end of the stream.
@@ -44,21 +41,17 @@ impl RawPeer {
         Some(rest)
     }
 
-    fn untagged(&mut self, opcode: u8, word: u32, [queue, msn]: [u32; 2], payload: &[u8]) {
-        let numbers = [word, queue, msn, 0].map(u32::to_be_bytes).concat();
-        self.send(&[&[0x41, opcode], &numbers[..], payload].concat());
-    }
-
     /// Requests `SIZE` bytes of the memory with the STag `rkey`, from `addr`.
     fn read_request(&mut self, msn: u32, addr: u64, rkey: u32) {
-        let sink = [&7u32.to_be_bytes()[..], &0u64.to_be_bytes()].concat();
-        let source = [&rkey.to_be_bytes()[..], &addr.to_be_bytes()].concat();
-        let header = [&sink, &(SIZE as u32).to_be_bytes()[..], &source].concat();
-        self.untagged(0x41, 0, [1, msn], &header);
+        self.send(&read_request(msn, (7, 0), SIZE as u32, (rkey, addr)));
     }
 
     fn send_with_invalidate(&mut self, rkey: u32) {
-        self.untagged(0x44, rkey, [0, 1], &[]);
+        let send = Untagged {
+            word: rkey,
+            ..Untagged::new(SEND_INVALIDATE, 0, 1, &[])
+        };
+        self.send(&send.bytes());
     }
 
     /// Returns the payload of a Read Response segment. Returns the first bytes of a Terminate
@@ -66,10 +59,11 @@ impl RawPeer {
     #[track_caller]
     fn response(&mut self) -> Result<Vec<u8>, [u8; 2]> {
         let ulpdu = self.receive().expect("the stream does not end before");
-        match ulpdu[1] {
+        // The version of RDMAP is 1, and the reserved bits are 0.
+        match ulpdu[1] ^ 0x40 {
             READ_RESPONSE => Ok(ulpdu[14..].to_vec()),
             TERMINATE => Err([ulpdu[18], ulpdu[19]]),
-            other => panic!("opcode byte {other:#x}"),
+            other => panic!("control byte {other:#04x}"),
         }
     }
 
@@ -214,11 +208,13 @@ fn sink_ends(
         .post_send(&SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 0x77)))
         .unwrap();
     let request = peer.receive().unwrap();
-    let (stag, to) = (&request[18..22], sink.addr());
+    let stag = u32::from_be_bytes(request[18..22].try_into().unwrap());
     let segment = |last: bool, at: usize| {
-        let first = if last { 0xC1 } else { 0x81 };
-        let to = (to + at as u64).to_be_bytes();
-        [&[first, READ_RESPONSE], stag, &to, &[SECRET; HALF]].concat()
+        let segment = Tagged {
+            last,
+            ..Tagged::read_response(stag, sink.addr() + at as u64)
+        };
+        segment.with(&[SECRET; HALF])
     };
     peer.send(&segment(false, 0));
     until("the first bytes", || {

@@ -10,7 +10,8 @@ pub(super) const ROWS: &[Row] = &[
         name: "fi_info-verbs",
         packages: PACKAGES,
         files: FILES,
-        flags: &["--persona", "roce"],
+        flags: &[],
+        needs_roce: true,
         way: Way::Alone {
             words: "fi_info -p verbs",
             says: &["provider: verbs", "FI_PROTO_RDMA_CM_IB_RC"],
@@ -21,6 +22,7 @@ pub(super) const ROWS: &[Row] = &[
         packages: PACKAGES,
         files: FILES,
         flags: &["--persona", "iwarp"],
+        needs_roce: false,
         way: Way::Alone {
             words: "fi_info -p verbs",
             says: &["provider: verbs", "FI_PROTO_IWARP"],

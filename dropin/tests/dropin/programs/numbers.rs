@@ -5,8 +5,6 @@ use super::{Row, Way, check};
 use crate::c;
 use crate::process::{Place, unprivileged};
 
-const ROCE: &[&str] = &["--persona", "roce"];
-
 /// Creates a row for a program with flags, which both sides have. In the matrix, `$name` is its
 /// name. `$says` is part of the client's result.
 macro_rules! pair {
@@ -15,7 +13,8 @@ macro_rules! pair {
             name: $name,
             packages: &[$package],
             files: &[$program],
-            flags: ROCE,
+            flags: &[],
+            needs_roce: true,
             way: Way::Pair {
                 server: concat!($program, " -p {port} ", $flags),
                 client: concat!($program, " -p {port} ", $flags, " 127.0.0.1"),
@@ -42,49 +41,72 @@ pub(super) const ROWS: &[Row] = &[
         name: "numbers",
         packages: &["libibverbs-dev", "gcc"],
         files: &[],
-        flags: ROCE,
+        flags: &[],
+        needs_roce: true,
         way: Way::Own(numbers),
     },
     Row {
         name: "datagrams",
         packages: &["libibverbs-dev", "gcc"],
         files: &[],
-        flags: ROCE,
+        flags: &[],
+        needs_roce: true,
         way: Way::Own(datagrams),
     },
     Row {
         name: "numbers-two-hosts",
         packages: &["ibverbs-utils", "perftest", "iproute2", "util-linux"],
         files: &[],
-        flags: ROCE,
+        flags: &[],
+        needs_roce: true,
         way: Way::Apart(two_hosts),
+    },
+    Row {
+        name: "numbers-one-way",
+        packages: &["ibverbs-utils", "iproute2", "util-linux"],
+        files: &[],
+        flags: &[],
+        needs_roce: true,
+        way: Way::Apart(one_way),
     },
     Row {
         name: "collective",
         packages: &["libibverbs-dev", "gcc"],
         files: &[],
-        flags: ROCE,
+        flags: &[],
+        needs_roce: true,
         way: Way::Own(collective),
     },
     Row {
         name: "file-service",
         packages: &["libibverbs-dev", "gcc"],
         files: &[],
-        flags: ROCE,
+        flags: &[],
+        needs_roce: true,
         way: Way::Own(file_service),
     },
     Row {
         name: "crowd",
         packages: &["libibverbs-dev", "gcc"],
         files: &[],
-        flags: ROCE,
+        flags: &[],
+        needs_roce: true,
         way: Way::Own(crowd),
+    },
+    Row {
+        name: "descriptors",
+        packages: &["libibverbs-dev", "librdmacm-dev", "gcc"],
+        files: &[],
+        flags: &[],
+        needs_roce: true,
+        way: Way::Own(descriptors),
     },
     Row {
         name: "killed",
         packages: &["libibverbs-dev", "gcc"],
         files: &[],
-        flags: ROCE,
+        flags: &[],
+        needs_roce: true,
         way: Way::Own(killed),
     },
     // Without `-g` there is no GRH: the peer is on this host.
@@ -259,8 +281,10 @@ pub(super) const ROWS: &[Row] = &[
 /// Output of `tests/c/numbers.c`. RTR is state 2, RTS is 3, and ERR is 6.
 const NUMBERS: &str = "steps out of order, or without an attribute
   RTR from RESET 1
+  receive in RESET 1
   INIT 0
   RTS from INIT 1
+  RTR with the state alone 1
   send in INIT 1
   RTR 0
   state 2
@@ -330,18 +354,27 @@ steps
 a datagram of two elements, with Immediate Data
   flags 3, length 51, from 1, sl 2, imm 7
   two element
+  traffic class 0x28
 an answer to a handle from the completion
   flags 1, length 46, from 1, sl 2, imm 0
   answer
+  traffic class 0x28
 by calls
   flags 3, length 45, from 1, sl 2, imm 9
   calls
+  traffic class 0x28
   no destination 1
 what is refused
-  longer than the MTU 1, without a handle 1, a Write 1, an unknown operation 1
+  without a handle 1, an unknown operation 1
+what fails
+  longer than the MTU: local length error, state 6
+  a Write: local QP operation error, state 6
+  a Write without a handle: local QP operation error, state 6
+  a Read: local QP operation error, state 6
 dropped, and then one that arrives
   flags 1, length 45, from 1, sl 2, imm 0
   last.
+  traffic class 0x28
 ";
 
 fn datagrams(place: Place<'_>) -> Result<String, String> {
@@ -381,6 +414,18 @@ fn crowd(place: Place<'_>) -> Result<String, String> {
     own(place, "crowd.c", LONG, says)
 }
 
+/// No descriptor is left of a connection, and a child of a fork has its own objects.
+fn descriptors(place: Place<'_>) -> Result<String, String> {
+    let says = "by numbers: no descriptor is left\nby librdmacm: no descriptor is left\na child and its parent: each has its own objects\n";
+    linked(
+        place,
+        "descriptors.c",
+        &["-lrdmacm", "-libverbs"],
+        LONG,
+        says,
+    )
+}
+
 /// ERR is state 6.
 fn killed(place: Place<'_>) -> Result<String, String> {
     let states = [
@@ -404,7 +449,18 @@ const LONG: &str = "UWARP_OOB_TIMEOUT=60000";
 
 /// Runs a C program with this setting, which must print this.
 fn own(place: Place<'_>, source: &str, timeout: &str, says: &str) -> Result<String, String> {
-    let program = c::compile(place.prefix, "cc", source, &["-libverbs", "-pthread"])?;
+    linked(place, source, &["-libverbs", "-pthread"], timeout, says)
+}
+
+/// As [`own`], with these arguments for the linker.
+fn linked(
+    place: Place<'_>,
+    source: &str,
+    libraries: &[&str],
+    timeout: &str,
+    says: &str,
+) -> Result<String, String> {
+    let program = c::compile(place.prefix, "cc", source, libraries)?;
     let program = program.to_str().ok_or("the path is not UTF-8")?;
     let environment = ["env", timeout, "UWARP_QUIET=1"];
     let said = place
@@ -418,9 +474,8 @@ fn own(place: Place<'_>, source: &str, timeout: &str, says: &str) -> Result<Stri
 
 /// Script that runs in a new network namespace and creates a second one, with an Ethernet link
 /// between them. `$1` is the command `uwarp`. A sleeping process keeps the second namespace alive.
-/// GID 0 is the IPv4 address, and GID 1 the IPv6 address. All programs use port 18515, which is
-/// 4853 in hexadecimal.
-const TWO_HOSTS: &str = r#"set -e
+/// GID 0 is the IPv4 address, and GID 1 the IPv6 address.
+const NETWORK: &str = r#"set -e
 unshare -n -u sh -c 'hostname uwarp-other; exec sleep 300' &
 other=$!
 server=
@@ -438,13 +493,16 @@ there ip addr add 2001:db8::2/64 dev uw1 nodad
 ip link set uw0 up
 there ip link set uw1 up
 uwarp=$1
-pair() { # ADDRESS PROGRAM ARGUMENT...
+"#;
+
+/// Programs over that link, in both families. All use port 18515, which is 4853 in hexadecimal.
+const TWO_HOSTS: &str = r#"pair() { # ADDRESS PROGRAM ARGUMENT...
   address=$1
   shift
-  there "$uwarp" run --persona roce -- "$@" >server &
+  there "$uwarp" run -- "$@" >server &
   server=$!
   until there cat /proc/net/tcp /proc/net/tcp6 | grep -q ':4853 .* 0A '; do sleep 0.01; done
-  "$uwarp" run --persona roce -- "$@" "$address"
+  "$uwarp" run -- "$@" "$address"
   wait $server || { cat server; exit 1; }
   server=
 }
@@ -460,12 +518,48 @@ pair 192.0.2.2 ib_send_lat -F -n 500 -c UD -x 1
 echo all is well
 "#;
 
-fn two_hosts(place: Place<'_>) -> Result<String, String> {
+/// A firewall of the second host drops all that comes to its ports for queue pairs. The pair meets
+/// by a call in reverse if the queue pair of the first host, which has the smaller number, is to
+/// call.
+const ONE_WAY: &str = r#"
+there ip rule add pref 100 lookup local
+there ip rule del pref 0
+there ip rule add pref 50 from 192.0.2.1 ipproto tcp dport 32100-32399 blackhole
+pair() { # PORTS-OF-THE-FIRST PORTS-OF-THE-SECOND
+  UWARP_OOB_PORTS=$2 there "$uwarp" run -- ibv_rc_pingpong -g 0 -c >server &
+  server=$!
+  until there cat /proc/net/tcp /proc/net/tcp6 | grep -q ':4853 .* 0A '; do sleep 0.01; done
+  UWARP_OOB_PORTS=$1 UWARP_LOG=uwarp_verbs=debug "$uwarp" run -- ibv_rc_pingpong -g 0 -c 192.0.2.2
+  wait $server || { cat server; exit 1; }
+  server=
+}
+pair 32100-32199 32200-32299
+echo the first was to call
+pair 32300-32399 32200-32299
+echo the second was to call
+echo all is well
+"#;
+
+fn one_way(place: Place<'_>) -> Result<String, String> {
+    let said = script(place, ONE_WAY)?;
+    // Both connections came to the port of the first host: it was called.
+    let called = ["local=192.0.2.1:32100 peer", "local=192.0.2.1:32300 peer"];
+    check(&said, &called)?;
+    check(&said, &["1000 iters in", "all is well"])?;
+    Ok(said)
+}
+
+/// Runs a script after that of the network.
+fn script(place: Place<'_>, script: &str) -> Result<String, String> {
     let mut command = unprivileged("unshare".as_ref());
-    command.args(["-Urn", "sh", "-c", TWO_HOSTS, "sh"]);
+    command.args(["-Urn", "sh", "-c", &format!("{NETWORK}{script}"), "sh"]);
     command.arg(place.prefix.uwarp());
     command.current_dir(place.prefix.scratch());
-    let said = place.spawn(&mut command, "two hosts".to_owned())?.end()?;
+    place.spawn(&mut command, "two hosts".to_owned())?.end()
+}
+
+fn two_hosts(place: Place<'_>) -> Result<String, String> {
+    let said = script(place, TWO_HOSTS)?;
     let gids = ["GID ::ffff:192.0.2.1", "GID 2001:db8::1", "65536      500"];
     check(&said, &gids)?;
     check(&said, &["all is well"])?;

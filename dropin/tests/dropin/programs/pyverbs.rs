@@ -30,8 +30,6 @@ exec "$1" run --persona "$4" -- /usr/bin/python3 -B "$2" "$3" 192.0.2.1
 /// * `test_mr_rereg_addr` and `test_mr_rereg_pd` expect that a Send fails because the receive at
 ///   the peer has no memory any more. A Send completes when TCP has taken it (5040-5.5-06).
 /// * `test_mr_rereg_access` expects the access error of a Write that was posted first of all.
-/// * `test_post_receive_qp_state_bad_flow` expects that no receive is posted in the state RESET, in
-///   which iWARP allows it.
 pub(crate) const KNOWN: &str = include_str!("../../../names/pyverbs-44.txt");
 /// The same in the persona `iwarp`. Most failing tests connect queue pairs by number, which it does
 /// not do (`ibv_modify_qp` to RTR: `EOPNOTSUPP`).

@@ -18,7 +18,8 @@ pub(super) const ROWS: &[Row] = &[
         name: "ibv_devinfo",
         packages: PACKAGES,
         files: &["ibv_devinfo"],
-        flags: &["--persona", "roce"],
+        flags: &[],
+        needs_roce: true,
         way: Way::Alone {
             words: "ibv_devinfo -v",
             says: &[
@@ -36,6 +37,7 @@ pub(super) const ROWS: &[Row] = &[
         packages: PACKAGES,
         files: &["ibv_devinfo"],
         flags: &["--persona", "iwarp"],
+        needs_roce: false,
         way: Way::Alone {
             words: "ibv_devinfo -v",
             says: &["uwarp0", "iWARP (1)", "Ethernet", "GID["],

@@ -1,5 +1,6 @@
 //! Causes for ends of a connection, connection management, and events of the device.
 
+use uwarp_engine::fork_guard::Inherited;
 use uwarp_mpa::MpaErrorCode;
 use uwarp_rdmap::{Opcode, StreamError};
 
@@ -8,7 +9,6 @@ use crate::cm::{
     AcceptError, Attempt, CmReason, ConnectError, RequestError, ResolveError, of_failure,
 };
 use crate::event::{AsyncEvent, EndReason};
-use crate::fork_guard::Inherited;
 use crate::limits::What;
 use crate::progress::WouldWait;
 

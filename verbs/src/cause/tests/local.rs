@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use uwarp_engine::mem::{Access, LocalFault, LocalFaultKind, RegisterError, SlotFault, WindowKind};
 use uwarp_rdmap::Peer;
 
 use super::*;
 use crate::limits::What;
-use crate::mem::{Access, LocalFault, LocalFaultKind, RegisterError, SlotFault, WindowKind};
 
 /// Every fault of a window, a fast registration or an invalidation, with a work request that can
 /// have it.
@@ -96,6 +96,8 @@ fn work_requests_of_this_side_in_words() {
         ],
         LocalProblem::NoReads => [LocalProblem::NoReads],
         LocalProblem::NoSendImmediate => [LocalProblem::NoSendImmediate],
+        LocalProblem::NotADatagram => [LocalProblem::NotADatagram],
+        LocalProblem::DatagramTooLong { .. } => [LocalProblem::DatagramTooLong { max: 1024 }],
         LocalProblem::RtrRead => [LocalProblem::RtrRead],
         LocalProblem::MovedToTerminate => [LocalProblem::MovedToTerminate],
         LocalProblem::QpReset => [LocalProblem::QpReset],

@@ -1,10 +1,10 @@
 //! Causes for errors of the peer, and for errors that the peer reports.
 
 use uwarp_ddp::{DdpError, Msn, Qn, STag, TaggedFault, TaggedOffset, UntaggedFault};
+use uwarp_engine::mem::{Access, Named, StagFacts};
 use uwarp_rdmap::{AtomicFault, Opcode, Peer, ReadResponseFault, StreamError};
 
 use super::*;
-use crate::mem::{Access, Named, StagFacts};
 
 /// Every Terminate with defined numbers, and some with undefined ones.
 fn terminates() -> impl Iterator<Item = Cause> {

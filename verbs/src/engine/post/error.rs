@@ -1,8 +1,19 @@
 //! Reasons why a post does not accept a work request.
 
-use crate::fork_guard::Inherited;
-use crate::mem::{LocalFault, WindowKind};
-use crate::qp::state::QpState;
+use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::mem::{LocalFault, WindowKind};
+
+use uwarp_engine::state::QpState;
+
+/// Refusal of a work request and of those after it in the same list (`bad_wr` of `ibv_post_send`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("work request {index} of the list was not posted: {kind}")]
+pub struct PostError {
+    /// Index of the refused request in the list; those before it were posted.
+    pub index: usize,
+    /// Reason.
+    pub kind: PostErrorKind,
+}
 
 /// Reason why a work request was not accepted (by `ibv_post_send`, `ibv_post_recv` and the like).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -7,11 +7,12 @@
 //! that a mistake is reported at once. The element is checked against the region when the turn of
 //! its own request comes.
 
+use uwarp_engine::mem::{LocalFault, LocalFaultKind, Sge};
+
 use super::super::connection::{Connection, QpContext};
 use super::super::work::{SendData, SendWqe};
 use crate::cause::LocalProblem;
 use crate::completion::Status;
-use crate::mem::{LocalFault, LocalFaultKind, Sge};
 
 impl Connection {
     /// Resolves the elements of a request, now or later, and returns their length in bytes.
@@ -64,7 +65,7 @@ impl Connection {
         let QpContext {
             table, pd, qp_num, ..
         } = &*self.ctx;
-        table.check_local(sge, write, *pd, *qp_num).map(|_| ())
+        table.check_sge(sge, write, *pd, *qp_num)
     }
 
     /// Returns true if an element that was left for the request's turn is not usable now.
@@ -82,7 +83,7 @@ impl Connection {
         let later = wqe.data.later.iter().enumerate();
         let mut used = later.filter(|(_, sge)| sge.len > 0);
         used.find_map(|(index, sge)| {
-            let checked = table.check_local(sge, write, *pd, *qp_num);
+            let checked = table.check_sge(sge, write, *pd, *qp_num);
             checked.err().map(|kind| LocalFault { index, kind })
         })
     }

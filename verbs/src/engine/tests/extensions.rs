@@ -304,7 +304,7 @@ fn a_read_that_is_being_answered_is_finished_when_the_qp_has_lost_the_right() {
 fn the_alignment_is_that_of_the_memory_and_not_of_the_offset() {
     // 7306-5.2.1-01: a region whose TO is odd while its memory is aligned, and the reverse.
     let memory = Memory::new();
-    let asker = crate::mem::Asker {
+    let asker = uwarp_engine::mem::Asker {
         pd: 1,
         qp: 2,
         access: Access::ALL,

@@ -1,12 +1,13 @@
 //! Tests of lent memory: without a CRC, the payload of a Read Response is sent in place, and lent
 //! for one call of the LLP.
 
+use uwarp_engine::mem::Need;
+
 use crate::RemoteBuffer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::mem::Need;
 
 pub(super) const LEN: usize = 100_000;
 

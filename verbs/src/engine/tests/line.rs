@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use uwarp_llp::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
 use super::*;
+use crate::progress::confirmations::Confirmations;
 use crate::progress::doorbell::Doorbell;
-use crate::progress::drive::{Driven, Waits};
+use crate::progress::drive::{Driven, Progress};
 
 /// State of an LLP without a network, shared by the LLP and the test.
 pub(super) struct Line {
@@ -65,8 +66,10 @@ pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
         llp: Some(Box::new(llp)),
         rx: end.rx,
         peer: None,
-        waits: Waits::default(),
+        recorded: Progress::default(),
         doorbell: Doorbell::default(),
+        confirmations: Confirmations::new(Arc::default()),
+        traffic: Arc::default(),
     };
     (driven, line)
 }

@@ -18,12 +18,18 @@ struct Writer {
 
 impl Writer {
     fn new(settings: &Settings, ord: u16) -> Self {
+        Self::with(settings, ord, None)
+    }
+
+    /// Creates a writer whose program has chosen when Writes to this peer complete.
+    fn with(settings: &Settings, ord: u16, choice: Option<bool>) -> Self {
         let pool = BufferPool::default();
         let mut client = End::new(&Memory::new(), settings);
         let config = InitiatorConfig {
             ord,
             ..initiator_config(settings)
         };
+        client.conn.choose_placed_writes(choice);
         assert!(client.conn.start_initiator(config, true).unwrap());
         client.conn.emss = 1460;
         client.conn.tcp_connected();
@@ -81,6 +87,22 @@ impl Writer {
 
 fn successes(wr_ids: std::ops::RangeInclusive<u64>) -> Vec<(u64, Status)> {
     wr_ids.map(|wr_id| (wr_id, Status::Success)).collect()
+}
+
+#[test]
+fn the_choice_for_a_peer_is_stronger_than_that_of_the_qp() {
+    for (of_qp, choice, due) in [
+        (false, None, 0),
+        (false, Some(true), 1),
+        (true, Some(false), 0),
+        (true, None, 1),
+    ] {
+        let settings = Settings::default().placed_writes(of_qp);
+        let mut writer = Writer::with(&settings, 4, choice);
+        writer.write(1, 0);
+        writer.there();
+        assert_eq!(writer.outstanding(), due, "{of_qp} {choice:?}");
+    }
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Reader {
     /// Returns true if the lkey of a sink is valid.
     fn is_usable(&self, sink: usize) -> bool {
         let table = &self.client.memory.table;
-        table.check_local(&self.sge(sink, 0, 1), true, 1, 2).is_ok()
+        table.check_sge(&self.sge(sink, 0, 1), true, 1, 2).is_ok()
     }
 
     /// Delivers all bytes of the client to the server, and returns the Read Requests among them.

@@ -1,8 +1,9 @@
 //! Property test: small messages have the same bytes on the fast path as on the general path.
 
+use uwarp_engine::mem::RegionTable;
+
 use super::*;
 use crate::RemoteBuffer;
-use crate::mem::RegionTable;
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {

@@ -8,6 +8,7 @@ use super::wire::{SEND, WRITE, segments};
 use super::*;
 use crate::engine::LlpOrder;
 use crate::event::AsyncEvent;
+use uwarp_oracle::crc32c;
 use uwarp_rdmap::Peer;
 
 const DELAY: Duration = Duration::from_millis(200);
@@ -41,24 +42,16 @@ fn reply(crc: bool, depths: [u16; 2]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the CRC32C (RFC 5044 section 4.4), in its byte order on the wire.
-fn crc32c(bytes: &[u8]) -> [u8; 4] {
-    let mut crc = !0u32;
-    for byte in bytes {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ if crc & 1 != 0 { 0x82F6_3B78 } else { 0 };
-        }
-    }
-    (!crc).to_le_bytes()
-}
-
 /// Returns an FPDU as siw sends it. Without a CRC, the CRC field is zero.
 fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
     let mut bytes = (ulpdu.len() as u16).to_be_bytes().to_vec();
     bytes.extend(ulpdu);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
-    let check = if crc { crc32c(&bytes) } else { [0; 4] };
+    let check = if crc {
+        crc32c(&bytes).to_le_bytes()
+    } else {
+        [0; 4]
+    };
     bytes.extend(check);
     bytes
 }
@@ -252,6 +245,22 @@ fn a_responder_may_send_first_only_when_it_is_told_so_and_not_before_siw_is_read
         client.deliver(&sent, &pool);
         assert_eq!(client.completions().len(), usize::from(delay.is_some()));
     }
+}
+
+#[test]
+fn a_hold_that_ends_during_a_close_leaves_the_close_its_time_limit() {
+    let settings = Settings {
+        send_first: true,
+        first_fpdu_delay: Some(Duration::from_millis(10)),
+        ..Settings::default()
+    };
+    let (_client, mut server, _pool) = responder(&settings, Model::ClientServer);
+    let empty = SendWr::read(1, &[], RemoteBuffer::at(0, 0x100));
+    server.conn.post_send(&empty).unwrap();
+    assert!(server.conn.disconnect());
+    let due = server.conn.timers.get(Timer::Hold).unwrap();
+    server.conn.set_now(due);
+    assert!(server.conn.timers.get(Timer::Stage).is_some());
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use crate::RemoteBuffer;
 use std::time::Duration;
 
+use uwarp_engine::timers::Timer;
 use uwarp_rdmap::TerminateCode;
 
 use super::*;
@@ -296,10 +297,11 @@ fn on_hold_the_own_end_of_the_connection_flushes_and_forgets_the_message() {
             |end| {
                 end.conn.disconnect();
                 assert!(end.conn.is_starving(), "a close does not end a hold");
-                while let Some(until) = end.conn.deadline {
+                while let Some(until) = end.conn.timers.get(Timer::Stage) {
                     end.conn.set_now(until);
-                    end.conn.starving = Some(until + BOUND);
-                    end.conn.deadline_passed();
+                    end.conn.timers.set(Timer::Receive, until + BOUND);
+                    assert!(end.conn.timers.take_due(Timer::Stage, until));
+                    end.conn.stage_timed_out();
                 }
             },
             QpState::Error,

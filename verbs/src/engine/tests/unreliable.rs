@@ -1,9 +1,11 @@
 //! Messages of an unreliable QP that find no receive: they are dropped, and use their MSN.
 
-use crate::RemoteBuffer;
+use std::time::Duration;
 
 use super::*;
+use crate::RemoteBuffer;
 use crate::completion::WcOpcode;
+use crate::engine::Pair;
 use crate::settings::OnNoReceive;
 
 /// Returns a client and a server that are unreliable.
@@ -20,7 +22,7 @@ fn make_unreliable(end: &mut End) {
     let ctx = Arc::get_mut(&mut end.conn.ctx).expect("the only reference");
     ctx.unreliable = true;
     // It has no effect: nothing waits.
-    ctx.on_no_receive = OnNoReceive::Hold(std::time::Duration::from_secs(60));
+    ctx.on_no_receive = OnNoReceive::Hold(Duration::from_secs(60));
 }
 
 /// Posts a Send of `len` bytes.
@@ -146,4 +148,30 @@ fn reads_and_atomic_operations_are_refused_when_they_are_posted() {
         client.conn.sq.posted_to() - client.conn.sq.completed_to(),
         1
     );
+}
+
+#[test]
+fn what_is_posted_to_a_stream_that_ends_unused_waits_no_longer_than_what_came_before_it() {
+    let settings = Settings::default();
+    let mut server = End::new(&Memory::new(), &settings);
+    make_unreliable(&mut server);
+    let (begin, patience) = (server.conn.now, Duration::from_secs(5));
+    let pair = Pair::new(false, Some(patience), begin);
+    assert!(server.conn.begin_pair(pair));
+    send(&mut server, 1, 8);
+    server.conn.set_now(begin + patience);
+    assert!(!server.conn.give_up_pair());
+    assert_eq!(server.numbers(), [(1, Status::Success)]);
+    // The peer calls at last, and is killed before its first message.
+    let mut client = End::new(&Memory::new(), &settings);
+    let config = initiator_config(&settings);
+    assert!(client.conn.start_initiator(config, true).unwrap());
+    client.conn.tcp_connected();
+    accept_by(&mut server, &settings, &client.bytes());
+    send(&mut server, 2, 8);
+    assert_eq!(server.numbers(), []);
+    let addr = "127.0.0.1:9".parse().unwrap();
+    server.conn.lost(LlpError::Reset { addr });
+    assert_eq!(server.numbers(), [(2, Status::Success)]);
+    assert_eq!(server.conn.state, QpState::Connecting);
 }

@@ -1,12 +1,12 @@
 //! A healthy connection, which must not be affected by the misbehaving peer.
 
+use uwarp_testkit::filler;
 use uwarp_verbs::{
     AcceptOptions, Access, ConnectOptions, Cq, Device, Listener, MemoryRegion, Pd, Qp, QpCaps,
     QpState, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
 };
 
 use crate::peer::{PATIENCE, eventually};
-use crate::wire::filler;
 
 /// One end of the healthy connection.
 pub(crate) struct End {

@@ -7,9 +7,8 @@
 
 use std::ptr::NonNull;
 
+use uwarp_testkit::filler;
 use uwarp_verbs::{Access, MemoryRegion, Pd};
-
-use crate::wire::filler;
 
 /// Length of one region in bytes.
 pub(crate) const REGION: usize = 2048;

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::wire::{Fpdus, startup};
+use crate::wire::{Fpdus, receive_startup, startup};
 
 /// Time limit of every wait. Only a hang takes this long. The limit says nothing about speed: a
 /// loaded machine may take minutes for work of a few milliseconds.
@@ -142,10 +142,7 @@ impl Peer {
 
     /// Receives one startup frame, with its private data.
     pub(crate) fn receive_startup(&mut self) -> Vec<u8> {
-        let head: [u8; 20] = self.receive();
-        let mut private_data = vec![0; usize::from(u16::from_be_bytes([head[18], head[19]]))];
-        self.stream.read_exact(&mut private_data).unwrap();
-        [&head[..], &private_data].concat()
+        receive_startup(&mut self.stream).unwrap().bytes()
     }
 
     /// Receives the next FPDU and returns its ULPDU. PAD, Markers and CRC must equal those that
@@ -194,6 +191,36 @@ impl Peer {
         loop {
             match self.stream.read(&mut bytes) {
                 Ok(0) => panic!("a reset was due, but a FIN came"),
+                Ok(_) => {}
+                Err(error) => {
+                    return assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+                }
+            }
+        }
+    }
+
+    /// Returns true if bytes of the other side wait to be received.
+    #[allow(dead_code, reason = "only some test binaries have peers that ask")]
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let found = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        found.is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// Expects the end of the connection, a FIN or a reset. Any bytes before it are ignored.
+    #[allow(
+        dead_code,
+        reason = "only some test binaries have peers that are refused"
+    )]
+    pub(crate) fn expect_end(&mut self) {
+        if self.was_reset {
+            return;
+        }
+        let mut bytes = [0; 4096];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return,
                 Ok(_) => {}
                 Err(error) => {
                     return assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use uwarp_testkit::filler;
 use uwarp_verbs::{
     Access, AsyncEvent, Cq, Device, Limits, Listener, MemoryRegion, Pd, Qp, QpCaps, QpState,
     RecvWr, RemoteBuffer, SendWr, Settings, Status, Timeouts,
@@ -13,7 +14,7 @@ use crate::consumer::Consumer;
 use crate::healthy::Healthy;
 use crate::memory::Memory;
 use crate::peer::{PATIENCE, eventually};
-use crate::wire::{ReadHeader, filler};
+use crate::wire::ReadHeader;
 
 /// Work request id of our Read, which is outstanding when the bad input arrives.
 pub(crate) const READ: u64 = 11;

@@ -1,0 +1,35 @@
+//! Messages for the tests of this crate, built with the encoder of `uwarp-oracle`.
+
+#![allow(dead_code, reason = "each test uses only a part of it")]
+
+use uwarp_oracle::{Fpdus, REPLY, REQUEST, Tagged, Untagged, startup};
+
+/// Returns true if Wireshark 4.0 computes a wrong number of Markers for an FPDU with this ULPDU
+/// length. This is so if the FPDU contains a Marker and ends exactly where the next one is due.
+pub(crate) fn upsets_wireshark(encoder: &Fpdus, ulpdu_len: usize) -> bool {
+    let mut copy = encoder.clone();
+    let len = copy.seal(&vec![0; ulpdu_len]).len();
+    let bare = (2 + ulpdu_len).next_multiple_of(4) + 4;
+    len > bare && copy.position.is_multiple_of(512)
+}
+
+pub(crate) fn request(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+    startup(REQUEST, flags, revision, private_data)
+}
+
+pub(crate) fn reply(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+    startup(REPLY, flags, revision, private_data)
+}
+
+pub(crate) fn untagged(opcode: u8, queue: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
+    Untagged::new(opcode, queue, msn, payload).bytes()
+}
+
+pub(crate) fn tagged(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    Tagged::new(opcode, 0x0012_3456, 0x1000, payload).bytes()
+}
+
+/// Returns bytes of varied values that resemble no protocol.
+pub(crate) fn filler(len: usize) -> Vec<u8> {
+    uwarp_testkit::filler(0, len)
+}

@@ -1,0 +1,66 @@
+//! Causes of failed calls of connection management.
+
+use uwarp_llp::LlpError;
+
+use super::{AcceptError, ConnectError, RequestError};
+use crate::cause::{Cause, EndKind};
+
+fn no_address() -> LlpError {
+    LlpError::Misuse {
+        op: "resolve the address",
+        why: "the name has no address",
+    }
+}
+
+impl From<&ConnectError> for Cause {
+    fn from(error: &ConnectError) -> Self {
+        match error {
+            ConnectError::Llp { error } => Cause::from(*error),
+            // Returns the cause of the last attempt.
+            ConnectError::NoneConnected { tried } => match tried.last() {
+                Some(attempt) => Cause::from(&*attempt.error),
+                None => Cause::from(no_address()),
+            },
+            ConnectError::Resolve(_) => Cause::from(no_address()),
+            ConnectError::Startup { error, .. } => Cause::from(*error),
+            ConnectError::Rejected {
+                private_data,
+                ord_needed,
+                ..
+            } => Cause::end(EndKind::rejected(private_data, *ord_needed)),
+            ConnectError::Inherited(_) => Cause::end(EndKind::Inherited),
+            ConnectError::WouldWait(_) => Cause::end(EndKind::WouldWait),
+            ConnectError::QpInUse { state } => Cause::from(*state),
+            ConnectError::Options(error) => Cause::from(*error),
+            ConnectError::PrivateData(error) => Cause::from(*error),
+            ConnectError::Ended { reason, .. } => Cause::from(&**reason),
+        }
+    }
+}
+
+impl From<&AcceptError> for Cause {
+    fn from(error: &AcceptError) -> Self {
+        match error {
+            AcceptError::TooLate { .. } => Cause::end(EndKind::DecisionTooLate),
+            AcceptError::Inherited(_) => Cause::end(EndKind::Inherited),
+            AcceptError::QpInUse { state } => Cause::from(*state),
+            AcceptError::Options(error) => Cause::from(*error),
+            AcceptError::PrivateData(error) => Cause::from(*error),
+            AcceptError::Llp(error) => Cause::from(*error),
+            AcceptError::Limit(limit) => Cause::from(*limit),
+        }
+    }
+}
+
+impl From<&RequestError> for Cause {
+    fn from(error: &RequestError) -> Self {
+        match error {
+            RequestError::Startup { error, .. } => Cause::from(*error),
+            RequestError::Inherited(_) => Cause::end(EndKind::Inherited),
+            RequestError::WouldWait(_) => Cause::end(EndKind::WouldWait),
+            RequestError::Settings(error) => Cause::from(*error),
+            RequestError::Llp(error) => Cause::from(*error),
+            RequestError::Limit(limit) => Cause::from(*limit),
+        }
+    }
+}
