@@ -69,10 +69,20 @@ fn namespace() -> Option<String> {
 }
 
 /// Returns the time when a process started, in ticks since boot, and the address of its stack:
-/// fields 22 and 28 of its `stat`. The address is 0 where this process may not see it. The name of
-/// the program, field 2, is in parentheses and may have spaces.
+/// fields 22 and 28 of the `stat` of its first thread. The address is 0 where this process may not
+/// see it.
+///
+/// The `stat` of the process itself has the same two numbers, except under QEMU's emulation of a
+/// user's processes, which invents that file for a process that reads its own. Other processes
+/// would then find another time than the name has, and remove the directory.
 fn start(process: u32) -> Option<(u64, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let stat = fs::read_to_string(format!("/proc/{process}/task/{process}/stat")).ok()?;
+    start_in(&stat)
+}
+
+/// Returns fields 22 and 28 of a `stat`. The name of the program, field 2, is in parentheses and
+/// may have spaces.
+fn start_in(stat: &str) -> Option<(u64, u64)> {
     let (_, after) = stat.rsplit_once(')')?;
     let mut fields = after.split_whitespace().skip(19);
     let start = fields.next()?.parse().ok()?;
@@ -83,6 +93,17 @@ fn start(process: u32) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_sees_its_own_start_as_others_do() {
+        let own = process::id();
+        let mut other = process::Command::new("cat");
+        let said = other.arg(format!("/proc/{own}/stat")).output().unwrap();
+        let (seen, _) = start_in(str::from_utf8(&said.stdout).unwrap()).unwrap();
+        let (known, stack) = start(own).unwrap();
+        assert_eq!(seen, known);
+        assert_ne!(stack, 0);
+    }
 
     #[test]
     fn only_directories_of_processes_that_have_ended_are_removed() {
