@@ -23,7 +23,6 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use uwarp_capture::{Capture, Interface, LinkType};
 
-use crate::setters::setters;
 use crate::{
     BoundPort, Captured, DatagramSocket, Llp, LlpError, LlpListener, Network, NetworkInfo,
 };
@@ -32,6 +31,7 @@ use control::Control;
 use datagrams::KernelDatagrams;
 use listener::KernelListener;
 use reserved::KernelPort;
+use uwarp_engine::setters;
 
 /// Number of bytes that wait in the kernel unsent before a send blocks (TCP_NOTSENT_LOWAT of
 /// `tcp(7)`). The kernel may exceed it by a segment.

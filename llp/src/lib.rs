@@ -54,14 +54,10 @@
 //! ```
 
 mod captured;
-mod error;
 pub mod ethernet;
 mod info;
-mod keepalive;
 pub mod kernel;
 mod raw;
-mod send_hints;
-mod setters;
 pub mod smol;
 mod spec;
 pub mod thread;
@@ -73,13 +69,10 @@ mod wire;
 mod netns;
 
 pub use captured::Captured;
-pub use error::LlpError;
 pub use info::NetworkInfo;
-pub use keepalive::Keepalive;
-pub use send_hints::SendHints;
 pub use spec::{DeviceSpec, SpecError};
 pub use traits::{
     BoundPort, DatagramSocket, Llp, LlpListener, Network, NetworkEvent, NetworkWatcher, Recv,
 };
-pub use uwarp_engine::Piece;
-pub use wire::{AttachError, InterfaceName, remove_socket_files};
+pub use uwarp_engine::llp::{Keepalive, LlpError, Piece, SendHints};
+pub use wire::{AttachError, InterfaceName, OpenError, remove_socket_files};

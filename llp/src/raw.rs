@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
-use uwarp_engine::Piece;
+use uwarp_engine::llp::Piece;
 
 /// Maximum number of pieces in one `sendmsg` call: UIO_MAXIOV of Linux.
 pub(crate) const MAX_GATHER: usize = 1024;

@@ -18,7 +18,7 @@ use crate::ethernet::{EthernetNetwork, LinkSettings};
 use crate::kernel::{KernelNetwork, KernelSettings};
 use crate::smol::Congestion;
 use crate::wire::MAX_PATH;
-use crate::{InterfaceName, LlpError, Network};
+use crate::{InterfaceName, Network, OpenError};
 use keys::{Keys, LinkKeys};
 
 /// Network that a program uses, in the form that users write.
@@ -138,12 +138,12 @@ impl DeviceSpec {
     /// space uses only their `keepalive`.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] if the interface or the socket cannot be used, with the reason.
+    /// [`OpenError::Attach`] if the interface or the socket cannot be used, with the reason.
     pub fn open(
         &self,
         capture: Option<&Capture>,
         kernel: KernelSettings,
-    ) -> Result<Arc<dyn Network>, LlpError> {
+    ) -> Result<Arc<dyn Network>, OpenError> {
         Ok(match &self.0 {
             Kind::Tcp { congestion, .. } => {
                 let mut settings = kernel;

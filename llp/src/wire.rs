@@ -30,7 +30,7 @@ mod vnet;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
 
-pub use error::{AttachError, InterfaceName};
+pub use error::{AttachError, InterfaceName, OpenError};
 pub(crate) use memory::MemoryWire;
 pub(crate) use unix::MAX_PATH;
 pub use unix::remove_socket_files;

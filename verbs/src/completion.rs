@@ -4,18 +4,15 @@
 mod channel;
 mod cq;
 mod eventfd;
-mod outcome;
 mod places;
-mod wc;
 
 pub use channel::{ChannelError, CompletionChannel, CqEvent};
 pub use cq::{Notify, ResizeCqError};
-pub use outcome::WorkError;
-pub use wc::{Completion, DatagramSource, Status, WcOpcode};
+pub use uwarp_engine::completion::{Completion, DatagramSource, Status, WcOpcode, WorkError};
 
-pub(crate) use cq::{CqInner, CqOverflow, Pushing};
+pub(crate) use cq::CqInner;
 pub(crate) use eventfd::EventFd;
-pub(crate) use places::{CqOfQueue, FreedPlaces};
+pub(crate) use places::CqOfQueue;
 
 #[cfg(test)]
 mod tests;

@@ -18,12 +18,12 @@ use crate::clock::machine_now;
 use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::datagram::port::DatagramPort;
 use crate::device::DeviceInner;
-use crate::event::{AsyncEvent, EventObject};
 use crate::event_queue::EventQueue;
-use crate::limits::{Number, Place};
 use crate::progress::reply_wait::{ALONE, ATTEMPTS, MOMENT, ReplyWait, YIELDS};
 use crate::qp::inner::QpInner;
 use crate::wait::sleep_on;
+use uwarp_engine::event::{AsyncEvent, EventObject};
+use uwarp_engine::limits::{Number, Place};
 
 /// A CQ with the QPs that complete to it.
 pub(crate) struct CqShared {

@@ -9,7 +9,7 @@
 //! Q_Key than the QP has, or without a receive that is long enough, is dropped.
 //!
 //! `port.rs` receives for all QPs of a port. The part of a connection object is
-//! `engine/datagram.rs`.
+//! `connection/datagram.rs` of `uwarp-engine`.
 
 pub(crate) mod port;
 
@@ -19,10 +19,10 @@ use uwarp_engine::datagram::Header;
 use uwarp_llp::LlpError;
 
 use crate::device::Device;
-use crate::engine::{PostError, PostErrorKind};
 use crate::qp::Qp;
 use crate::qp::inner::QpInner;
-use crate::wr::SendWr;
+use uwarp_engine::connection::{PostError, PostErrorKind};
+use uwarp_engine::wr::SendWr;
 
 /// Bit of a Q_Key in a work request that makes the Send use the Q_Key of its own QP (InfiniBand
 /// Architecture Specification, section 10.2.5).
@@ -114,7 +114,10 @@ impl Qp {
     /// send (`ibv_modify_qp` to RTR and RTS). Returns false if it is no such QP, or if it is not
     /// idle.
     pub fn open_datagrams(&self) -> bool {
-        !self.is_inherited() && self.inner().with(crate::engine::Connection::open_datagrams)
+        !self.is_inherited()
+            && self
+                .inner()
+                .with(crate::connection::Connection::open_datagrams)
     }
 
     /// Sets the Q_Key of the QP: datagrams with another one are dropped. Default, and after a
@@ -190,7 +193,7 @@ impl QpInner {
                 _ => conn.qkey,
             },
             immediate: wr.immediate,
-            solicited: wr.send.solicited,
+            solicited: wr.send.is_solicited(),
             traffic_class: wr.path.traffic_class,
             from: wr.path.from,
             to: wr.path.to,

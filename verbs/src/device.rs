@@ -18,10 +18,7 @@ use crate::clock::TimeSource;
 use crate::cm::{ConnectRequest, Ids, Listener, RequestError, StartupQueue};
 use crate::completion::{CompletionChannel, CqInner};
 use crate::cq::{Cq, CqShared};
-use crate::engine::BufferPool;
-use crate::event::{AsyncEvent, EventObject};
 use crate::event_queue::{EventQueue, UnackedEvent};
-use crate::limits::{Accounts, Number, ObjectLimit, Objects, PdAccount, Place};
 use crate::pd::Pd;
 use crate::progress::background::Background;
 use crate::progress::confirmations::AllConfirmations;
@@ -29,6 +26,10 @@ use crate::progress::lock_yield::LockYield;
 use crate::progress::orphan_polling::OrphanPoller;
 use crate::settings::{Progress, Settings};
 use crate::traffic::TrafficCount;
+use uwarp_engine::connection::BufferPool;
+use uwarp_engine::event::{AsyncEvent, EventObject};
+use uwarp_engine::limits::{Accounts, Number, ObjectLimit, Objects, PdAccount, Place};
+use uwarp_engine::settings::ConnectionSettings;
 
 /// Error of opening a device (`ibv_open_device`) or of creating an object.
 #[derive(Debug, thiserror::Error)]
@@ -152,6 +153,8 @@ impl Drop for Driver {
 pub(crate) struct DeviceInner {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) settings: Arc<Settings>,
+    /// The part of the settings that connections use.
+    pub(crate) of_connections: Arc<ConnectionSettings>,
     pub(crate) table: Arc<RegionTable>,
     pub(crate) pool: BufferPool,
     pub(crate) accounts: Arc<Accounts>,
@@ -327,6 +330,7 @@ impl Device {
             lock_yield: LockYield::default(),
             background: Arc::new(background),
             origin: settings.clock.now(),
+            of_connections: Arc::new(settings.of_connections()),
             settings: Arc::new(settings),
             // QP numbers have 24 bits in RDMA. 0 and 1 have a special meaning on InfiniBand, so
             // they are not used.

@@ -13,8 +13,8 @@ use uwarp_engine::times::after;
 
 use crate::clock::machine_now;
 use crate::completion::EventFd;
-use crate::event::{AsyncEvent, EventObject};
 use crate::wait::wait_readable;
+use uwarp_engine::event::{AsyncEvent, EventObject};
 
 /// Maximum number of events kept for a consumer that does not read them. The oldest ones are
 /// dropped and counted.

@@ -106,20 +106,17 @@
 )]
 
 pub mod aio;
-mod cause;
 mod clock;
 mod cm;
 mod completion;
+mod connection;
 mod cq;
 mod datagram;
 mod device;
 mod device_attr;
-mod engine;
 pub mod environment;
-mod event;
 mod event_queue;
 pub mod headroom;
-mod limits;
 pub mod messages;
 mod mr;
 #[cfg(not(uwarp_mutants))]
@@ -129,20 +126,16 @@ mod mutants;
 pub mod mutants;
 mod mw;
 mod pd;
-mod peer;
 mod progress;
 mod qp;
 mod rendezvous;
-mod setters;
 mod settings;
 mod srq;
 mod trace;
 mod traffic;
 mod usage;
 mod wait;
-mod wr;
 
-pub use cause::{Cause, CauseCode, Layer, Who};
 pub use clock::TimeSource;
 pub use cm::{
     AcceptError, AcceptOptions, Arrival, Attempt, CmError, CmEvent, CmEventKind, CmId, CmReason,
@@ -154,18 +147,15 @@ pub use completion::{
     Status, WcOpcode, WorkError,
 };
 pub use cq::{Cq, DestroyCqError};
+pub use uwarp_engine::cause::{Cause, CauseCode, Layer, Who};
 // For the fuzz target only.
 pub use datagram::{DatagramPath, DatagramWr};
 pub use device::{Device, DeviceError};
 pub use device_attr::{AtomicCap, DeviceAttr, Gid, PortAttr, PortState, QueryError, device_cap};
-pub use engine::{Direction, FlightRecord, PostError, PostErrorKind, RecordedFrame};
-pub use event::{AsyncEvent, EndReason, EventObject};
 pub use event_queue::UnackedEvent;
-pub use limits::LimitReached;
 pub use mr::{FastRegion, MemoryRegion, RegionBuilder, Reregister};
 pub use mw::MemoryWindow;
 pub use pd::Pd;
-pub use peer::PrivateDataLimit;
 pub use progress::WouldWait;
 pub use qp::DestroyQpError;
 pub use qp::attr::{QpAttr, QpInit};
@@ -177,9 +167,15 @@ pub use settings::{Limits, OnNoReceive, PdLimits, PeerLimits, Progress, Settings
 pub use srq::{DestroySrqError, ModifySrqError, Srq, SrqAttr, SrqModify};
 pub use traffic::Traffic;
 pub use usage::DeviceUsage;
+pub use uwarp_engine::connection::{
+    Direction, FlightRecord, PostError, PostErrorKind, RecordedFrame,
+};
 #[doc(hidden)]
 pub use uwarp_engine::datagram as datagram_format;
-pub use wr::{BindWr, RecvWr, SendWr};
+pub use uwarp_engine::event::{AsyncEvent, EndReason, EventObject};
+pub use uwarp_engine::limits::LimitReached;
+pub use uwarp_engine::peer::PrivateDataLimit;
+pub use uwarp_engine::wr::{BindWr, RecvWr, SendWr};
 
 pub use uwarp_engine::fork_guard::Inherited;
 pub use uwarp_engine::mem::{

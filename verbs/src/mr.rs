@@ -13,7 +13,7 @@ use std::sync::Arc;
 use uwarp_engine::mem::{Buffer, DeregisterError, OutOfRange, Region, RemoteBuffer, Sge};
 
 use crate::device::DeviceInner;
-use crate::limits::{Number, PdAccount};
+use uwarp_engine::limits::{Number, PdAccount};
 
 /// A registered memory region (MR; `ibv_mr`, `ibv_reg_mr`).
 ///

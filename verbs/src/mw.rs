@@ -5,9 +5,9 @@ use std::sync::Arc;
 use uwarp_engine::mem::{Access, Purpose, RegisterError, WindowBind, WindowKind, inc_rkey};
 
 use crate::device::DeviceInner;
-use crate::engine::PostErrorKind;
-use crate::limits::PdAccount;
 use crate::mr::MemoryRegion;
+use uwarp_engine::connection::PostErrorKind;
+use uwarp_engine::limits::PdAccount;
 
 /// A memory window (`ibv_mw`, `ibv_alloc_mw`, `ibv_bind_mw`): an STag that exposes a part of a
 /// memory region to peers, for a limited time and with its own rights. Its STag follows RFC 5040

@@ -10,11 +10,11 @@ use uwarp_engine::mem::{Access, Asker, Buffer, Need, RegisterError, WindowKind};
 use crate::cq::Cq;
 use crate::device::{DeviceError, DeviceInner};
 use crate::event_queue::EventQueue;
-use crate::limits::{OfPd, PdAccount, PdCharge};
 use crate::mr::{FastRegion, MemoryRegion, RegionBuilder};
 use crate::mw::MemoryWindow;
 use crate::qp::builder::QpBuilder;
 use crate::qp::{Qp, QpCaps};
+use uwarp_engine::limits::{OfPd, PdAccount, PdCharge};
 
 /// A protection domain (`ibv_pd`; RFC 5042 section 2.2.4). A QP reaches only the regions of its own
 /// domain. Clones are handles to the same domain.

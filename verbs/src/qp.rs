@@ -22,18 +22,18 @@ use uwarp_mpa::Revision;
 
 use crate::cm::{ConnectError, ConnectOptions, Connected};
 use crate::cq::Cq;
-#[cfg(doc)]
-use crate::engine::PostErrorKind;
-use crate::engine::{FlightRecord, PostError, each};
-use crate::event::EndReason;
 use crate::mw::MemoryWindow;
 use crate::pd::Pd;
 use crate::rendezvous::Rendezvous;
-use crate::setters::setters;
 use crate::srq::{Srq, SrqUser};
-use crate::wr::{BindWr, RecvWr, SendWr};
 use builder::QpBuilder;
 use inner::QpInner;
+#[cfg(doc)]
+use uwarp_engine::connection::PostErrorKind;
+use uwarp_engine::connection::{FlightRecord, PostError, each};
+use uwarp_engine::event::EndReason;
+use uwarp_engine::setters;
+use uwarp_engine::wr::{BindWr, RecvWr, SendWr};
 
 /// Sizes of the queues of a QP (`ibv_qp_cap`).
 #[derive(Clone, Copy, Debug)]
@@ -409,7 +409,7 @@ impl Qp {
     /// Then FIN is sent. The peer's FIN completes the close, and flushes whatever is still posted.
     pub fn disconnect(&self) {
         if !self.is_inherited() {
-            self.inner.with(crate::engine::Connection::disconnect);
+            self.inner.with(crate::connection::Connection::disconnect);
         }
     }
 
@@ -544,7 +544,7 @@ impl Qp {
     /// first or recognizes them by their `wr_id`.
     #[must_use]
     pub fn reset(&self) -> bool {
-        !self.is_inherited() && self.inner.with(crate::engine::Connection::reset)
+        !self.is_inherited() && self.inner.with(crate::connection::Connection::reset)
     }
 }
 

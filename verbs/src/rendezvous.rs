@@ -35,9 +35,9 @@ use uwarp_engine::times::earlier;
 use crate::cm::{ConnectRequest, Listening, RequestSink};
 use crate::datagram::port::DatagramPort;
 use crate::device::{Device, DeviceError, DeviceInner};
-use crate::limits::{Number, Place};
 use crate::qp::inner::QpInner;
-use crate::setters::setters;
+use uwarp_engine::limits::{Number, Place};
+use uwarp_engine::setters;
 
 /// Number of QPs of one port.
 const INDICES: u32 = 256;

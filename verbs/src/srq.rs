@@ -8,13 +8,14 @@ use parking_lot::Mutex;
 use uwarp_engine::fork_guard::Inherited;
 
 use crate::device::{DeviceError, DeviceInner, check_size};
-use crate::engine::{Counts, Limit, PostError, SrqInner};
-use crate::event::{AsyncEvent, EventObject};
 use crate::event_queue::EventQueue;
-use crate::limits::{Number, OfPd, PdCharge, Place};
 use crate::pd::Pd;
-use crate::setters::setters;
-use crate::wr::RecvWr;
+use uwarp_engine::connection::PostError;
+use uwarp_engine::event::{AsyncEvent, EventObject};
+use uwarp_engine::limits::{Number, OfPd, PdCharge, Place};
+use uwarp_engine::setters;
+use uwarp_engine::srq::{Counts, Limit, SrqInner};
+use uwarp_engine::wr::RecvWr;
 
 /// Sizes and limit of an SRQ (`ibv_srq_attr`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
-use crate::engine::Connection;
+use crate::connection::Connection;
 use crate::environment::variable;
 use crate::messages;
 use crate::qp::inner::Addrs;

@@ -1,7 +1,7 @@
 //! Current resource usage of a device.
 
 use crate::device::Device;
-use crate::limits::What;
+use uwarp_engine::limits::What;
 
 /// Resources that a device holds now ([`Device::usage`]), for monitoring and for finding leaks. The
 /// verbs report only limits. Each number has its limit in [`Limits`](crate::Limits).

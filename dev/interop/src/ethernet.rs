@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use uwarp_verbs::llp::ethernet::{EthernetNetwork, LinkSettings};
 use uwarp_verbs::llp::smol::FaultSettings;
-use uwarp_verbs::llp::{InterfaceName, LlpError, Network};
+use uwarp_verbs::llp::{InterfaceName, Network, OpenError};
 
 use crate::failure::{Failure, Result};
 use crate::guest::NetDevice;
@@ -27,7 +27,7 @@ const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
 const OUR_KEYS: &str = "ip=192.0.2.1/24,ip=2001:db8::1/64,mac=02:00:00:00:02:01";
 
 /// Function that attaches a network to the wire.
-type Open = dyn Fn(&LinkSettings) -> std::result::Result<EthernetNetwork, LlpError> + Send;
+type Open = dyn Fn(&LinkSettings) -> std::result::Result<EthernetNetwork, OpenError> + Send;
 
 /// Our host on a wire, which the tests on the wire share. It is closed while a `uwarp` command uses
 /// the attachment.

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::region::{Region, Use};
-use crate::piece::Piece;
+use crate::llp::Piece;
 
 /// A run of bytes of a region whose memory is kept alive.
 pub struct Run {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use uwarp_capture::Capture;
 
 use crate::LlpError;
-use crate::setters::setters;
 use crate::smol::{Clock, Congestion, FaultSettings, LATEST_ACK, StackSettings, SystemClock};
+use uwarp_engine::setters;
 
 /// Settings of a host on an Ethernet.
 #[derive(Clone)]

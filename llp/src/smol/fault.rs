@@ -11,7 +11,7 @@ use super::mailbox::Mailbox;
 use super::packet::{Packet, Pool};
 use super::stack::{Link, Route, Stack};
 use crate::LlpError;
-use crate::setters::setters;
+use uwarp_engine::setters;
 
 /// Maximum number of packets that overtake a packet that is held back.
 const OVERTAKING: u8 = 3;

@@ -15,8 +15,8 @@ use super::packet::{Packet, Pool};
 use super::reserved::SmolPort;
 use super::settings::{Congestion, MIN_IPV6_MTU, StackSettings};
 use super::stack::{Link, Route, Stack};
-use crate::setters::setters;
 use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo};
+use uwarp_engine::setters;
 
 /// Settings of a pair of in-memory hosts. Both hosts use the same settings.
 #[derive(Clone)]

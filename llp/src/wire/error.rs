@@ -1,9 +1,11 @@
-//! [`AttachError`]: errors of attaching to an Ethernet, with messages that say how to solve the
-//! problem.
+//! [`AttachError`] and [`OpenError`]: errors of attaching to an Ethernet, with messages that say
+//! how to solve the problem.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+
+use crate::LlpError;
 
 /// Size of an interface name with its final NUL: IFNAMSIZ of `netdevice(7)`.
 const NAME_BYTES: usize = 16;
@@ -60,6 +62,17 @@ impl fmt::Debug for InterfaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
     }
+}
+
+/// Reason why a network could not be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// A network in user space could not be attached to its interface or socket.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// A setting is out of range, or a system call failed.
+    #[error(transparent)]
+    Llp(#[from] LlpError),
 }
 
 /// Reason why attaching to a TAP device, a raw socket or a Unix datagram socket failed.

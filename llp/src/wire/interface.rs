@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
-use super::error::{AttachError, InterfaceName};
+use super::error::{AttachError, InterfaceName, OpenError};
 use super::sys;
 use crate::LlpError;
 
@@ -87,10 +87,10 @@ impl Interface {
     }
 
     /// Brings the interface up if it is down.
-    pub(super) fn ensure_up(&self) -> Result<(), LlpError> {
+    pub(super) fn ensure_up(&self) -> Result<(), OpenError> {
         let failed = |errno| match errno {
             Errno::PERM | Errno::ACCESS => AttachError::Down { name: self.name }.into(),
-            errno => LlpError::from_local_errno("bring the interface up", errno),
+            errno => LlpError::from_local_errno("bring the interface up", errno).into(),
         };
         if sys::is_up(&self.control, &self.name).map_err(failed)? {
             return Ok(());
@@ -99,8 +99,8 @@ impl Interface {
     }
 
     /// Sets the MTU of the interface.
-    pub(super) fn set_mtu(&self, wanted: usize) -> Result<(), LlpError> {
-        sys::set_mtu(&self.control, &self.name, wanted).map_err(|_| self.wrong_mtu(wanted).into())
+    pub(super) fn set_mtu(&self, wanted: usize) -> Result<(), AttachError> {
+        sys::set_mtu(&self.control, &self.name, wanted).map_err(|_| self.wrong_mtu(wanted))
     }
 
     /// Returns an error if `wanted` is above the interface's MTU.

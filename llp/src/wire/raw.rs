@@ -10,7 +10,7 @@ use rustix::net::{
     sockopt,
 };
 
-use super::error::{AttachError, InterfaceName};
+use super::error::{AttachError, InterfaceName, OpenError};
 use super::interface::Interface;
 use super::owner::refuse_addresses_of_the_kernel;
 use super::scatter::Overflow;
@@ -29,11 +29,11 @@ impl EthernetNetwork {
     /// address. The kernel must not have any of the host's IP addresses.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] if the program lacks CAP_NET_RAW, if the interface does not exist or is
-    /// not an Ethernet, or if the kernel has one of the addresses.
-    pub fn raw(name: InterfaceName, settings: &LinkSettings) -> Result<Self, LlpError> {
+    /// [`OpenError::Attach`] if the program lacks CAP_NET_RAW, if the interface does not exist or
+    /// is not an Ethernet, or if the kernel has one of the addresses.
+    pub fn raw(name: InterfaceName, settings: &LinkSettings) -> Result<Self, OpenError> {
         let wire = RawWire::open(name, settings.mtu, &settings.addresses, settings.offloads())?;
-        Self::open(Box::new(wire), settings)
+        Ok(Self::open(Box::new(wire), settings)?)
     }
 }
 
@@ -52,7 +52,7 @@ impl RawWire {
         mtu: Option<usize>,
         addresses: &[(IpAddr, u8)],
         offload: bool,
-    ) -> Result<Self, LlpError> {
+    ) -> Result<Self, OpenError> {
         let interface = Interface::find(name)?.ok_or(AttachError::NoInterface { name })?;
         let mac = interface
             .ethernet_address()?
@@ -62,8 +62,8 @@ impl RawWire {
         let socket =
             socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(|errno| {
                 match errno {
-                    Errno::PERM | Errno::ACCESS => AttachError::RawSocket.into(),
-                    errno => LlpError::from_local_errno("open a raw socket", errno),
+                    Errno::PERM | Errno::ACCESS => OpenError::from(AttachError::RawSocket),
+                    errno => LlpError::from_local_errno("open a raw socket", errno).into(),
                 }
             })?;
         refuse_addresses_of_the_kernel(addresses)?;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::error::{AttachError, InterfaceName};
+use super::error::{AttachError, InterfaceName, OpenError};
 use super::interface::Interface;
 use super::owner::refuse_addresses_of_the_kernel;
 use super::scatter::Overflow;
@@ -25,13 +25,13 @@ impl EthernetNetwork {
     /// `mac` is the MAC address of the host; `None` means a random one.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] if a privilege is missing, if the interface is not a TAP device or is
+    /// [`OpenError::Attach`] if a privilege is missing, if the interface is not a TAP device or is
     /// in use, or if the kernel has one of the addresses.
     pub fn tap(
         name: InterfaceName,
         mac: Option<[u8; 6]>,
         settings: &LinkSettings,
-    ) -> Result<Self, LlpError> {
+    ) -> Result<Self, OpenError> {
         let wire = TapWire::open(
             name,
             mac,
@@ -39,7 +39,7 @@ impl EthernetNetwork {
             &settings.addresses,
             settings.offloads(),
         )?;
-        Self::open(Box::new(wire), settings)
+        Ok(Self::open(Box::new(wire), settings)?)
     }
 }
 
@@ -60,7 +60,7 @@ impl TapWire {
         mtu: Option<usize>,
         addresses: &[(IpAddr, u8)],
         offload: bool,
-    ) -> Result<Self, LlpError> {
+    ) -> Result<Self, OpenError> {
         refuse_addresses_of_the_kernel(addresses)?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let tun = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(opening)?;
@@ -92,23 +92,23 @@ impl TapWire {
 }
 
 /// Converts an error of opening `/dev/net/tun`.
-fn opening(errno: Errno) -> LlpError {
+fn opening(errno: Errno) -> OpenError {
     match errno {
         Errno::NOENT | Errno::NODEV | Errno::NXIO => AttachError::NoTun.into(),
         Errno::ACCESS | Errno::PERM => AttachError::TunDenied.into(),
-        errno => LlpError::from_local_errno("open /dev/net/tun", errno),
+        errno => LlpError::from_local_errno("open /dev/net/tun", errno).into(),
     }
 }
 
 /// Converts an error of attaching to the TAP device `name`. `existed` is true if an interface had
 /// this name before.
-fn attaching(errno: Errno, name: InterfaceName, existed: bool) -> LlpError {
+fn attaching(errno: Errno, name: InterfaceName, existed: bool) -> OpenError {
     match errno {
         Errno::PERM | Errno::ACCESS if existed => AttachError::TapOwner { name }.into(),
         Errno::PERM | Errno::ACCESS => AttachError::TapCreation { name }.into(),
         Errno::BUSY => AttachError::TapBusy { name }.into(),
         Errno::INVAL if existed => AttachError::NotTap { name }.into(),
-        errno => LlpError::from_local_errno("attach to the TAP device", errno),
+        errno => LlpError::from_local_errno("attach to the TAP device", errno).into(),
     }
 }
 

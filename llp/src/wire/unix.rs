@@ -16,7 +16,7 @@ use rustix::net::{
     connect, sendmsg, sendmsg_addr, socket_with,
 };
 
-use super::error::AttachError;
+use super::error::{AttachError, OpenError};
 use super::scatter::Overflow;
 use super::{HEADER, Received, Wire, random_mac};
 use crate::LlpError;
@@ -40,16 +40,16 @@ impl EthernetNetwork {
     /// `settings` specify another.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] if another process receives at `local`, if the file at `local` is not a
-    /// socket, or if the socket cannot be created.
+    /// [`OpenError::Attach`] if another process receives at `local`, if the file at `local` is not
+    /// a socket, or if the socket cannot be created.
     pub fn unix(
         local: &Path,
         remote: &Path,
         mac: Option<[u8; 6]>,
         settings: &LinkSettings,
-    ) -> Result<Self, LlpError> {
+    ) -> Result<Self, OpenError> {
         let wire = UnixWire::open(local, remote, mac, settings.mtu)?;
-        Self::open(Box::new(wire), settings)
+        Ok(Self::open(Box::new(wire), settings)?)
     }
 }
 
@@ -72,7 +72,7 @@ impl UnixWire {
         remote: &Path,
         mac: Option<[u8; 6]>,
         mtu: Option<usize>,
-    ) -> Result<Self, LlpError> {
+    ) -> Result<Self, OpenError> {
         let (at, to) = (address(local)?, address(remote)?);
         let socket = datagram_socket()?;
         let mut bound = bind(&socket, &at);
@@ -84,10 +84,10 @@ impl UnixWire {
             bound = bind(&socket, &at);
         }
         bound.map_err(|errno| match errno {
-            Errno::ADDRINUSE => AttachError::SocketInUse.into(),
+            Errno::ADDRINUSE => OpenError::from(AttachError::SocketInUse),
             Errno::NOENT | Errno::NOTDIR => AttachError::NoDirectory.into(),
             Errno::ACCESS | Errno::PERM | Errno::ROFS => AttachError::SocketDenied.into(),
-            errno => LlpError::from_local_errno("bind to the LOCAL path", errno),
+            errno => LlpError::from_local_errno("bind to the LOCAL path", errno).into(),
         })?;
         let file = at.path().and_then(|_| SocketFile::at(local));
         let name = format!("{} -> {}", local.display(), remote.display());
@@ -145,7 +145,7 @@ fn address(path: &Path) -> Result<SocketAddrUnix, AttachError> {
 }
 
 /// Removes the socket file of a process that has ended, and no other file.
-fn remove_stale(path: &Path, at: &SocketAddrUnix) -> Result<(), LlpError> {
+fn remove_stale(path: &Path, at: &SocketAddrUnix) -> Result<(), OpenError> {
     match fs::symlink_metadata(path) {
         // The file disappeared in the meantime.
         Err(_) => return Ok(()),

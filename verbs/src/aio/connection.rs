@@ -19,11 +19,11 @@ use super::table::Ops;
 use crate::cm::{Attempts, connect_outcome, resolve};
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::device::DeviceError;
-use crate::engine::{PostError, PostErrorKind};
-use crate::event::EndReason;
 use crate::qp::{ConnectionInfo, Qp, QpCaps};
-use crate::wr::{RecvWr, SendWr};
 use crate::{ConnectError, ConnectOptions, Connected};
+use uwarp_engine::connection::{PostError, PostErrorKind};
+use uwarp_engine::event::EndReason;
+use uwarp_engine::wr::{RecvWr, SendWr};
 
 /// One end of an RDMA connection (RFC 5040 section 6): a queue pair with its own completion queue.
 ///
@@ -404,12 +404,10 @@ impl Connection {
 
     /// Returns the error of an operation that started after the connection had ended.
     fn ended(&self) -> Error {
-        let flushed = Completion {
-            status: Status::WrFlush,
-            opcode: WcOpcode::Recv,
-            qp_num: self.qp_num(),
-            ..Completion::default()
-        };
+        let mut flushed = Completion::default();
+        flushed.status = Status::WrFlush;
+        flushed.opcode = WcOpcode::Recv;
+        flushed.qp_num = self.qp_num();
         match self.result(flushed) {
             Err(error) => error,
             Ok(_) => unreachable!("a flush is an error"),

@@ -4,8 +4,8 @@ use uwarp_engine::mem::{BufferError, RegisterError};
 
 use crate::completion::WorkError;
 use crate::device::DeviceError;
-use crate::event::EndReason;
 use crate::{AcceptError, ConnectError, PostError};
+use uwarp_engine::event::EndReason;
 
 /// Reason why an operation failed (the return value of `ibv_post_send`, or the status in `ibv_wc`).
 #[derive(Clone, Debug, thiserror::Error)]

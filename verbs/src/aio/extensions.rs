@@ -6,7 +6,7 @@ use super::buf::{BufferPool, RegisteredBuf};
 use super::connection::Connection;
 use super::error::{Error, PoolError};
 use super::flagged::{Flagged, fits};
-use crate::wr::SendWr;
+use uwarp_engine::wr::SendWr;
 
 /// Length of the operand of an atomic operation, in bytes.
 const WORD: usize = 8;

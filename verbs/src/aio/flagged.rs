@@ -5,7 +5,7 @@ use uwarp_engine::mem::RemoteBuffer;
 use super::buf::RegisteredBuf;
 use super::connection::Connection;
 use super::error::Error;
-use crate::wr::SendWr;
+use uwarp_engine::wr::SendWr;
 
 /// A connection, and the flags for the operations started through it (`send_flags` of
 /// `ibv_send_wr`).

@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::error::Error;
 use crate::mr::FastRegion;
 use crate::mw::MemoryWindow;
-use crate::wr::{BindWr, SendWr};
+use uwarp_engine::wr::{BindWr, SendWr};
 
 impl Domain {
     /// Allocates a memory window that is not bound (`ibv_alloc_mw`).

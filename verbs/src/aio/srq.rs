@@ -11,9 +11,9 @@ use super::buf::{InFlightBuf, RegisteredBuf};
 use super::error::Error;
 use crate::completion::Completion;
 use crate::device::DeviceError;
-use crate::engine::{PostError, PostErrorKind};
 use crate::srq::{ModifySrqError, SrqAttr, SrqModify};
-use crate::wr::RecvWr;
+use uwarp_engine::connection::{PostError, PostErrorKind};
+use uwarp_engine::wr::RecvWr;
 
 /// Bit that marks the `wr_id` of a shared receive. The `wr_id` of any other request is only its
 /// slot number.

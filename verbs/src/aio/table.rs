@@ -418,7 +418,7 @@ impl Table {
         self.unsignaled_slots -= u32::from(place.state == State::Unsignaled);
         place.state = State::Free;
         let done = completion.filter(|completion| completion.status.is_success());
-        let brought = done.filter(Completion::places_bytes);
+        let brought = done.filter(places_bytes);
         let buf = place.buf.take().map(|buf| {
             let brought = brought.map(|completion| completion.byte_len);
             // SAFETY: the only work request that names the buffer has completed or was refused.
@@ -436,12 +436,10 @@ impl Table {
     }
 }
 
-impl Completion {
-    /// Returns true if the operation placed `byte_len` bytes in local memory.
-    fn places_bytes(&self) -> bool {
-        use crate::completion::WcOpcode::{RdmaRead, Recv, RecvImmediate};
-        matches!(self.opcode, Recv | RecvImmediate | RdmaRead)
-    }
+/// Returns true if the operation placed `byte_len` bytes in local memory.
+fn places_bytes(completion: &Completion) -> bool {
+    use crate::completion::WcOpcode::{RdmaRead, Recv, RecvImmediate};
+    matches!(completion.opcode, Recv | RecvImmediate | RdmaRead)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use super::buf::RegisteredBuf;
 use super::connection::Connection;
 use super::error::Error;
 use super::flagged::{Flagged, fits};
-use crate::wr::SendWr;
+use uwarp_engine::wr::SendWr;
 
 /// A connection, and flags for operations without a completion (no `IBV_SEND_SIGNALED`).
 ///

@@ -4,10 +4,10 @@ use uwarp_llp::Llp;
 use uwarp_mpa::{Negotiated, Revision, Role, RtrKinds};
 
 use super::connect::ConnectError;
-use crate::limits::ReadPlaces;
 use crate::qp::Qp;
 use crate::qp::inner::PeerCharges;
-use crate::setters::setters;
+use uwarp_engine::limits::ReadPlaces;
+use uwarp_engine::setters;
 
 /// Parameters of a stream on which two programs have agreed, by an MPA startup of their own or in
 /// another way (RFC 5044 section 7.1). Default: initiator, CRC, no Markers, 16 Reads in each
@@ -73,7 +73,7 @@ impl Qp {
         let inner = self.inner();
         inner.device.fork_guard.check()?;
         let peer = inner.device.accounts.peer(stream.peer_addr());
-        let ird = options.ird.min(inner.ctx.settings.limits.max_ird);
+        let ird = options.ird.min(inner.device.settings.limits.max_ird);
         let places = ReadPlaces::up_to(ird, &peer, inner.in_pd());
         let negotiated = Negotiated {
             role: if options.initiator {

@@ -7,9 +7,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use super::connect::{ConnectError, ConnectOptions, Connected, Starter, start};
-use crate::engine::Connection;
-use crate::event::EndReason;
+use crate::connection::Connection;
 use crate::qp::inner::QpInner;
+use uwarp_engine::event::EndReason;
 
 /// Error: the addresses of a name could not be determined, or there are none.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -200,7 +200,7 @@ impl CmId {
             }
         };
         if let Some(qp) = qp {
-            qp.with(crate::engine::Connection::disconnect);
+            qp.with(crate::connection::Connection::disconnect);
         }
         Ok(())
     }

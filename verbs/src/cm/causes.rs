@@ -3,7 +3,7 @@
 use uwarp_llp::LlpError;
 
 use super::{AcceptError, ConnectError, RequestError};
-use crate::cause::{Cause, EndKind};
+use uwarp_engine::cause::{Cause, EndKind};
 
 fn no_address() -> LlpError {
     LlpError::Misuse {
@@ -64,3 +64,6 @@ impl From<&RequestError> for Cause {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

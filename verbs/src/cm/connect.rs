@@ -10,12 +10,12 @@ use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupE
 
 use super::attempts::{Attempt, Attempts, ResolveError, list, resolve};
 use super::observer::Observer;
-use crate::event::EndReason;
-use crate::limits::ReadPlaces;
-use crate::peer::{self, PrivateDataLimit};
 use crate::progress::WouldWait;
 use crate::qp::inner::{Locked, PeerCharges, QpInner};
-use crate::setters::setters;
+use uwarp_engine::event::EndReason;
+use uwarp_engine::limits::ReadPlaces;
+use uwarp_engine::peer::{self, PrivateDataLimit};
+use uwarp_engine::setters;
 
 /// Options of connecting (`rdma_conn_param`). Default: no private data, 16 Reads in each direction,
 /// client-server model.
@@ -277,7 +277,7 @@ fn start_locked(
     starter: Starter,
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
 ) -> Result<(), ConnectError> {
-    let settings = &qp.ctx.settings;
+    let settings = &qp.device.settings;
     let enhanced = settings.revision == Revision::Two;
     peer::check_private_data(settings.peer, enhanced, &options.private_data)?;
     // The Reply may raise the IRD to the limit of the device, so places up to this limit are taken.

@@ -17,12 +17,12 @@ use uwarp_mpa::{
 use super::listener::Slot;
 use super::observer::Observer;
 use crate::device::DeviceInner;
-use crate::limits::{Charge, LimitReached, PeerAccount, ReadPlaces, What};
-use crate::peer::{self, PrivateDataLimit};
 use crate::progress::linger::linger;
 use crate::qp::Qp;
 use crate::qp::inner::{Locked, PeerCharges, QpInner};
-use crate::setters::setters;
+use uwarp_engine::limits::{Charge, LimitReached, PeerAccount, ReadPlaces, What};
+use uwarp_engine::peer::{self, PrivateDataLimit};
+use uwarp_engine::setters;
 
 /// Options of accepting (`rdma_conn_param`). Default: no private data, up to 16 Reads in each
 /// direction.
@@ -268,7 +268,9 @@ impl ConnectRequest {
         peer::check_private_data(settings.peer, enhanced.is_some(), &options.private_data)?;
         let account = self.device.accounts.peer(self.peer);
         let place = account.take(What::Connections, 1)?;
-        let ird = peer::responder_ird(settings, options.ird, enhanced.map(|theirs| theirs.ord));
+        let limit = settings.limits.max_ird;
+        let requested = enhanced.map(|theirs| theirs.ord);
+        let ird = peer::responder_ird(settings.peer, options.ird, requested, limit);
         let mut places = places_for_reads(&account, inner, ird, enhanced);
         let granted = places.amount();
         responder.limit_ird(granted);
@@ -367,7 +369,7 @@ fn places_for_reads(
         // An RTR indication that is a Read needs a place, even if no other Read follows.
         Some(Enhanced { ord, .. }) => ord.max(1),
     };
-    let wanted = ird.max(requested).min(qp.ctx.settings.limits.max_ird);
+    let wanted = ird.max(requested).min(qp.device.settings.limits.max_ird);
     let places = ReadPlaces::up_to(wanted, account, qp.in_pd());
     if places.amount() < wanted {
         let granted = places.amount();

@@ -7,8 +7,8 @@ use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
 
 use super::id::CmId;
-use crate::cause::Cause;
-use crate::event::EndReason;
+use uwarp_engine::cause::Cause;
+use uwarp_engine::event::EndReason;
 
 /// Kind of an event of an id, with the names of `rdma_cm_event_type`.
 ///

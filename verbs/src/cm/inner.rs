@@ -25,9 +25,9 @@ use super::state::{CmInput, CmState, WrongState};
 use super::status;
 use crate::clock::machine_now;
 use crate::device::DeviceInner;
-use crate::event::EndReason;
 use crate::progress::background::{Source, Token, Verdict};
 use crate::qp::inner::{Addrs, QpInner};
+use uwarp_engine::event::EndReason;
 
 /// State that the handles of an id share with the sources of its events.
 pub(crate) struct IdInner {
@@ -200,7 +200,7 @@ impl IdInner {
         if let Some(qp) = qp {
             qp.unobserve(self);
             if matches!(before, CmState::Connecting | CmState::Accepting) {
-                qp.with(crate::engine::Connection::disconnect);
+                qp.with(crate::connection::Connection::disconnect);
             }
         }
     }

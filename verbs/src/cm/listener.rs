@@ -14,9 +14,9 @@ use super::connect_request::ConnectRequest;
 use super::pending_startup::{PendingStartup, RequestError, RequestSink, refuse, responder};
 use super::startup_queue::StartupQueue;
 use crate::device::{DeviceError, DeviceInner};
-use crate::event::AsyncEvent;
-use crate::headroom;
 use crate::progress::background::{Interest, Source, Token, Verdict};
+use uwarp_engine::event::AsyncEvent;
+use uwarp_engine::headroom;
 
 /// Pause of a listener that reached a limit of the system, before it tries again.
 const PAUSE: Duration = Duration::from_millis(50);

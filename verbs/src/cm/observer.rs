@@ -5,9 +5,9 @@ use std::sync::Arc;
 use uwarp_engine::state::QpState;
 use uwarp_mpa::{Negotiated, Role};
 
-use crate::engine::Connection;
-use crate::event::EndReason;
+use crate::connection::Connection;
 use crate::qp::inner::Addrs;
+use uwarp_engine::event::EndReason;
 
 /// Receiver of the reports. Called under the lock of the QP: an implementation only queues, and
 /// calls neither the QP nor the program.

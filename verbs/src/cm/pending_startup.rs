@@ -14,12 +14,12 @@ use super::connect_request::ConnectRequest;
 use super::listener::Slot;
 use super::startup_queue::StartupQueue;
 use crate::device::DeviceInner;
-use crate::limits::{Charge, LimitReached, What};
 use crate::mutants::mutate;
 use crate::progress::WouldWait;
 use crate::progress::background::{Interest, Source, Token, Verdict};
 use crate::progress::linger::linger;
 use crate::settings::Settings;
+use uwarp_engine::limits::{Charge, LimitReached, What};
 
 /// Receiver of MPA Requests. Called without any lock of the CM.
 pub(crate) trait RequestSink: Send + Sync {

@@ -5,7 +5,7 @@ use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
 
 use super::event::CmEventKind;
-use crate::event::EndReason;
+use uwarp_engine::event::EndReason;
 
 /// Returns the best matching error number of `errno.h`, negated as in `rdma_cm_event.status`.
 pub(super) fn of_llp(error: &LlpError) -> i32 {
@@ -19,7 +19,6 @@ pub(super) fn of_llp(error: &LlpError) -> i32 {
         LlpError::AddressUnavailable { .. } => Errno::ADDRNOTAVAIL,
         LlpError::PermissionDenied { .. } => Errno::ACCESS,
         LlpError::Exhausted { .. } => Errno::NOBUFS,
-        LlpError::Attach(_) => Errno::NODEV,
         LlpError::LinkDown { .. } => Errno::NETDOWN,
         LlpError::KernelHasAddress { .. } | LlpError::DuplicateAddress { .. } => Errno::ADDRINUSE,
         LlpError::Io { errno, .. } => return -errno.abs(),
@@ -51,7 +50,6 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
                 | LlpError::PermissionDenied { .. }
                 | LlpError::Exhausted { .. }
                 | LlpError::Misuse { .. }
-                | LlpError::Attach(_)
                 | LlpError::LinkDown { .. }
                 | LlpError::KernelHasAddress { .. }
                 | LlpError::DuplicateAddress { .. }
@@ -81,16 +79,8 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
         EndReason::LocalDisconnect | EndReason::Aborted => {
             known(CmEventKind::ConnectError, Errno::CONNABORTED)
         }
-        EndReason::PeerDisconnect
-        | EndReason::TerminateSent { .. }
-        | EndReason::LocalError { .. }
-        | EndReason::CqOverflow { .. }
-        | EndReason::TerminateReceived { .. }
-        | EndReason::PeerLacksRfc7306 { .. }
-        | EndReason::ClosedMidway { .. }
-        | EndReason::CloseTimedOut { .. }
-        | EndReason::PeerGone { .. }
-        | EndReason::Stalled { .. } => known(CmEventKind::ConnectError, Errno::PROTO),
+        // A test lists all reasons with their events.
+        _ => known(CmEventKind::ConnectError, Errno::PROTO),
     }
 }
 
@@ -106,16 +96,7 @@ pub(super) fn of_end(reason: &EndReason) -> i32 {
         // A FIN within a message or an FPDU means that a process or host has ended. It is not a
         // graceful close (5041-6.2.2-01).
         EndReason::ClosedMidway { .. } => -Errno::CONNRESET.raw_os_error(),
-        EndReason::LocalDisconnect
-        | EndReason::PeerDisconnect
-        | EndReason::Aborted
-        | EndReason::TerminateSent { .. }
-        | EndReason::LocalError { .. }
-        | EndReason::CqOverflow { .. }
-        | EndReason::TerminateReceived { .. }
-        | EndReason::PeerLacksRfc7306 { .. }
-        | EndReason::StartupFailed { .. }
-        | EndReason::Rejected { .. } => 0,
+        _ => 0,
     }
 }
 

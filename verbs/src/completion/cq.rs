@@ -8,14 +8,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use uwarp_engine::completion::{Completion, CqOverflow, FreedPlaces, Pushing};
 use uwarp_engine::fork_guard::Inherited;
 
 use super::channel::CompletionChannel;
 use super::eventfd::EventFd;
-use super::places::{FreedPlaces, QueueId, Queues, Run};
-use super::wc::Completion;
+use super::places::{QueueId, Queues, Run};
 use crate::clock::machine_now;
-use crate::event::AsyncEvent;
 
 /// Completions that send an event (`solicited_only` of `ibv_req_notify_cq`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -24,34 +23,6 @@ pub enum Notify {
     Solicited,
     /// Every completion.
     Any,
-}
-
-/// Error: the CQ was full, now or before, and the completion is lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "completion queue {cq_num} is full with {capacity} entries; the completion of work request {wr_id} is lost"
-)]
-pub(crate) struct CqOverflow {
-    pub(crate) cq_num: u32,
-    pub(crate) capacity: usize,
-    pub(crate) wr_id: u64,
-    /// True for the first completion that this CQ lost.
-    pub(crate) first: bool,
-}
-
-impl CqOverflow {
-    /// Adds the device's asynchronous event if this is the first completion that this CQ lost.
-    /// `qp_num` is the QP of that completion.
-    pub(crate) fn tell(self, qp_num: u32, events: &mut Vec<AsyncEvent>) -> Self {
-        if self.first {
-            events.push(AsyncEvent::CqOverflow {
-                cq_num: self.cq_num,
-                depth: self.capacity,
-                qp_num,
-            });
-        }
-        self
-    }
 }
 
 /// Error of resizing a CQ (`ibv_resize_cq`). The CQ is unchanged.
@@ -318,8 +289,8 @@ impl CqInner {
     /// Appends several completions of a queue. The lock is taken once for all of them, and waiters
     /// are woken once, when the result is dropped.
     #[inline]
-    pub(super) fn pushing_of(&self, queue: QueueId) -> Pushing<'_> {
-        Pushing {
+    pub(super) fn pushing_of(&self, queue: QueueId) -> PushingToCq<'_> {
+        PushingToCq {
             cq: self,
             queue,
             state: None,
@@ -599,14 +570,14 @@ impl core::fmt::Debug for CqInner {
 
 /// Appends completions of one queue to a CQ. Holds the lock of the CQ from the first completion
 /// until this is dropped.
-pub(crate) struct Pushing<'a> {
+pub(crate) struct PushingToCq<'a> {
     cq: &'a CqInner,
     /// Queue of the completions.
     queue: QueueId,
     state: Option<MutexGuard<'a, State>>,
 }
 
-impl Pushing<'_> {
+impl Pushing for PushingToCq<'_> {
     /// Appends a completion, and sends the event if the CQ is armed for it. Polling the completion
     /// frees `places` places of the queue. Inlined on purpose: the completion is then built in the
     /// ring, and not copied there.
@@ -615,7 +586,7 @@ impl Pushing<'_> {
     /// The CQ is full, or was full at an earlier completion: the completion is lost, the earlier
     /// ones stay, and the places are freed.
     #[inline(always)]
-    pub(crate) fn push(&mut self, completion: Completion, places: u32) -> Result<(), CqOverflow> {
+    fn push(&mut self, completion: Completion, places: u32) -> Result<(), CqOverflow> {
         let (cq, queue) = (self.cq, self.queue);
         let state = self.state.get_or_insert_with(|| cq.state.lock());
         let entry = Entry {
@@ -631,7 +602,7 @@ impl Pushing<'_> {
     }
 }
 
-impl Drop for Pushing<'_> {
+impl Drop for PushingToCq<'_> {
     #[inline]
     fn drop(&mut self) {
         let Some(state) = self.state.take() else {
@@ -691,23 +662,13 @@ mod tests {
 
     #[test]
     fn arming_table() {
-        let plain = Completion::default();
+        let [plain, mut solicited, mut error] = [Completion::default(); 3];
+        solicited.solicited = true;
+        error.status = Status::WrFlush;
         let completions = [
             ("success", plain),
-            (
-                "solicited",
-                Completion {
-                    solicited: true,
-                    ..plain
-                },
-            ),
-            (
-                "error",
-                Completion {
-                    status: Status::WrFlush,
-                    ..plain
-                },
-            ),
+            ("solicited", solicited),
+            ("error", error),
         ];
         let mut table = String::new();
         for armed in [None, Some(Notify::Solicited), Some(Notify::Any)] {

@@ -12,30 +12,9 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cq::{CqInner, Pushing};
-
-/// Number of places of one work queue that were freed since it was created.
-#[derive(Default, Debug)]
-pub(crate) struct FreedPlaces(AtomicU64);
-
-impl FreedPlaces {
-    /// Number of places freed so far. The number of occupied places is the number of posted
-    /// requests minus this count.
-    #[inline]
-    pub(crate) fn count(&self) -> u64 {
-        // Relaxed, because no memory access depends on the count. A completion after a post takes
-        // the lock of the CQ, and the poll held the same lock.
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Frees `places` places.
-    #[inline]
-    pub(crate) fn add(&self, places: u32) {
-        self.0.fetch_add(places.into(), Ordering::Relaxed);
-    }
-}
+use super::cq::{CqInner, PushingToCq};
+use uwarp_engine::completion::{CompletionQueue, FreedPlaces};
 
 /// Number of a work queue in its CQ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,26 +156,36 @@ impl CqOfQueue {
             freed,
         }
     }
+}
 
-    pub(crate) fn cq(&self) -> &Arc<CqInner> {
-        &self.cq
-    }
+impl CompletionQueue for CqOfQueue {
+    type Pushing<'a> = PushingToCq<'a>;
 
-    /// Number of freed places of the queue.
-    pub(crate) fn freed(&self) -> &Arc<FreedPlaces> {
-        &self.freed
-    }
-
-    /// Appends several completions of the queue to the CQ: see [`CqInner::pushing_of`].
     #[inline]
-    pub(crate) fn pushing(&self) -> Pushing<'_> {
+    fn pushing(&self) -> PushingToCq<'_> {
         self.cq.pushing_of(self.queue)
     }
 
     /// Removes the completions of the queue from the CQ. Those of another QP stay, even if it had
     /// the same number before.
-    pub(crate) fn purge(&self) {
+    fn purge(&self) {
         self.cq.purge(self.queue);
+    }
+
+    fn freed(&self) -> &Arc<FreedPlaces> {
+        &self.freed
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cq, &other.cq)
+    }
+
+    fn has_channel(&self) -> bool {
+        self.cq.has_channel()
+    }
+
+    fn event_without_completion(&self) {
+        self.cq.event_without_completion();
     }
 }
 
@@ -217,6 +206,8 @@ impl Drop for CqOfQueue {
 
 #[cfg(test)]
 mod tests {
+    use uwarp_engine::completion::Pushing as _;
+
     use super::*;
     use crate::completion::Completion;
 

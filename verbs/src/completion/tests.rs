@@ -1,6 +1,5 @@
 //! Rules of completion queues and channels, one test each.
 
-use super::cq::{CqOverflow, ResizeCqError};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,31 +7,27 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use uwarp_engine::completion::CqOverflow;
 
 use super::*;
 
 fn completion(wr_id: u64) -> Completion {
-    Completion {
-        wr_id,
-        ..Completion::default()
-    }
+    let mut completion = Completion::default();
+    completion.wr_id = wr_id;
+    completion
 }
 
 fn solicited(wr_id: u64) -> Completion {
-    Completion {
-        wr_id,
-        opcode: WcOpcode::Recv,
-        solicited: true,
-        ..Completion::default()
-    }
+    let mut completion = completion(wr_id);
+    completion.opcode = WcOpcode::Recv;
+    completion.solicited = true;
+    completion
 }
 
 fn failed(wr_id: u64) -> Completion {
-    Completion {
-        wr_id,
-        status: Status::WrFlush,
-        ..Completion::default()
-    }
+    let mut completion = completion(wr_id);
+    completion.status = Status::WrFlush;
+    completion
 }
 
 fn make(

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use uwarp_engine::mem::{Access, Backing, Buffer, MapError, OutOfRange, RegionSpec, RegisterError};
 
 use super::{Holds, MemoryRegion};
-use crate::limits::Number;
 use crate::pd::Pd;
 use crate::qp::Qp;
+use uwarp_engine::limits::Number;
 
 /// Builder of a registration (the arguments of `ibv_reg_mr`), created by [`Pd::region`]. The last
 /// call names the memory and registers it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uwarp_engine::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterError};
 
 use crate::device::DeviceInner;
-use crate::limits::PdAccount;
+use uwarp_engine::limits::PdAccount;
 
 /// Memory with a reserved STag that is not valid at first (the kernel's `ib_alloc_mr` and
 /// `IB_WR_REG_MR`; RFC 5040 section 8.1.1). [`SendWr::register`](crate::SendWr::register) makes the

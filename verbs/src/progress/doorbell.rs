@@ -12,7 +12,7 @@
 //! For 8-byte Writes that are posted one by one, the processor time of the sender went from 6,600
 //! to 560 ns per Write.
 
-use crate::engine::SendQueue;
+use uwarp_engine::connection::SendQueue;
 
 /// Number of staged requests that make a full batch. Larger batches save almost nothing per
 /// request.

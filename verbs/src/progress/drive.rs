@@ -10,9 +10,10 @@ use uwarp_llp::{Llp, LlpError, Piece, Recv};
 use super::background::Interest;
 use super::confirmations::{Confirmations, Giver};
 use super::doorbell::Doorbell;
-use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
-use crate::limits::PeerAccount;
+use crate::connection::Connection;
 use crate::traffic::TrafficCount;
+use uwarp_engine::connection::{BufferPool, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
+use uwarp_engine::limits::PeerAccount;
 
 /// Maximum number of bytes that one turn receives, and also the maximum that it sends.
 ///
@@ -574,3 +575,6 @@ fn offer_many(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<us
     let count = conn.tx.pieces(&mut pieces);
     llp.try_send(&pieces[..count], conn.fpdu_ends().followed(followed))
 }
+
+#[cfg(test)]
+mod tests;

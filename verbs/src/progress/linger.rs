@@ -12,7 +12,7 @@ use uwarp_engine::close_timer::CloseTimer;
 use uwarp_llp::{Llp, Piece, Recv, SendHints};
 
 use super::background::{Background, Interest, Source, Token, Verdict};
-use crate::limits::Charge;
+use uwarp_engine::limits::Charge;
 
 /// A connection that is being closed. It sends the remaining bytes and a FIN, and discards incoming
 /// bytes until the peer has closed too. (If a socket is closed with unread bytes, the kernel sends

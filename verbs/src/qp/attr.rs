@@ -8,7 +8,7 @@ use uwarp_llp::Keepalive;
 
 use super::modify::IbvQpState;
 use super::{Qp, QpCaps};
-use crate::engine::Connection;
+use crate::connection::Connection;
 use crate::settings::Timeouts;
 
 /// Attributes and state of a QP, returned by [`Qp::query`] (`ibv_query_qp`).
@@ -91,7 +91,7 @@ impl Qp {
             ord_used: 0,
             local: None,
             peer: None,
-            timeouts: self.inner().ctx.settings.timeouts,
+            timeouts: self.inner().device.settings.timeouts,
             keepalive: self.inner().ctx.keepalive,
         };
         if self.is_inherited() {

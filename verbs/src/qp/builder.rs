@@ -10,14 +10,15 @@ use super::attr::QpInit;
 use super::inner::{QpInner, QpPlace};
 use super::{Qp, QpCaps};
 use crate::completion::CqOfQueue;
+use crate::connection::QpContext;
 use crate::cq::Cq;
 use crate::device::{DeviceError, check_size};
-use crate::engine::{QpContext, QueueCaps};
-use crate::limits::OfPd;
 use crate::pd::Pd;
 use crate::rendezvous::Rendezvous;
 use crate::settings::OnNoReceive;
 use crate::srq::Srq;
+use uwarp_engine::connection::QueueCaps;
+use uwarp_engine::limits::OfPd;
 
 /// Attributes of a new QP (`ibv_qp_init_attr`). [`Pd::qp`] creates the builder, and
 /// [`build`](Self::build) the QP.
@@ -239,7 +240,7 @@ impl QpBuilder {
             table: Arc::clone(&device.table),
             send_cq: CqOfQueue::new(&send_cq.shared().inner, Arc::default()),
             recv_cq: CqOfQueue::new(&recv_cq.shared().inner, receive_places),
-            settings: Arc::clone(&device.settings),
+            settings: Arc::clone(&device.of_connections),
             caps: QueueCaps {
                 max_send_wr: caps.max_send_wr,
                 max_recv_wr: caps.max_recv_wr,

@@ -13,15 +13,11 @@ use uwarp_llp::Llp;
 
 use crate::clock::machine_now;
 use crate::cm::{Observed, Observer};
+use crate::connection::{Connection, QpContext};
 use crate::cq::CqShared;
 use crate::datagram::port::DatagramPort;
 use crate::device::DeviceInner;
-use crate::engine::{Connection, QpContext, ReceiveBuffer, ReceiveWaiter};
-use crate::event::{AsyncEvent, EndReason, EventObject};
 use crate::event_queue::EventQueue;
-use crate::limits::{
-    Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces, is_stag_error,
-};
 use crate::messages;
 use crate::progress::background::{Source, Verdict};
 use crate::progress::confirmations::{Confirmations, Giver, SOON};
@@ -33,6 +29,11 @@ use crate::progress::poll_owner::{PollOwner, Registration};
 use crate::qp::guard::{Notifications, QpGuard, Watcher};
 use crate::rendezvous::{Meeting, Offer};
 use crate::trace;
+use uwarp_engine::connection::{ReceiveBuffer, ReceiveWaiter};
+use uwarp_engine::event::{AsyncEvent, EndReason, EventObject};
+use uwarp_engine::limits::{
+    Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces, is_stag_error,
+};
 
 /// State of a QP that its handle, its CQs and the background share.
 pub(crate) struct QpInner {
@@ -135,7 +136,7 @@ impl QpInner {
     ) -> Arc<Self> {
         let token = device.background.token();
         let now = device.now();
-        let takeover = u64::try_from(ctx.settings.takeover.as_nanos()).unwrap_or(u64::MAX);
+        let takeover = u64::try_from(device.settings.takeover.as_nanos()).unwrap_or(u64::MAX);
         let qp = Arc::new_cyclic(|this| QpInner {
             this: Weak::clone(this),
             state: Mutex::new(Locked {
@@ -291,7 +292,7 @@ impl QpInner {
     fn publish_events(&self, locked: &mut Locked) {
         let events = &locked.driven.conn.events;
         let ended = |event: &AsyncEvent| matches!(event, AsyncEvent::Ended { .. });
-        if self.ctx.settings.trace_errors && events.iter().any(ended) {
+        if self.device.settings.trace_errors && events.iter().any(ended) {
             // The trace is written before the event is raised, because the program may exit at the
             // event.
             if let Some(text) = trace::end(&locked.driven.conn, locked.addrs) {

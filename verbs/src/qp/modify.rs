@@ -8,7 +8,7 @@ use uwarp_engine::mem::Access;
 use uwarp_engine::state::QpState;
 
 use super::Qp;
-use crate::engine::Connection;
+use crate::connection::Connection;
 
 /// States of `ibv_qp_state`, with their values.
 ///

@@ -6,7 +6,7 @@ use uwarp_engine::state::QpState;
 use uwarp_engine::times::after;
 
 use super::inner::{Driver, Locked, QpInner};
-use crate::engine::{Connection, QpContext};
+use crate::connection::{Connection, QpContext};
 use crate::progress::poll_owner::PollOwner;
 
 /// State at the start of a post.
@@ -66,7 +66,7 @@ impl QpInner {
         }
         // The background checks a watched connection regularly.
         if locked.registration.owner != PollOwner::Watched {
-            let due = after(now, self.ctx.settings.takeover);
+            let due = after(now, self.device.settings.takeover);
             locked
                 .registration
                 .set_timer(&self.device.background, Some(due));

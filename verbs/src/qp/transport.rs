@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use uwarp_llp::{Llp, LlpError};
 
-use crate::engine::ReceiveBuffer;
-use crate::limits::Charge;
 use crate::progress::background::Interest;
 use crate::progress::linger::linger;
 use crate::qp::inner::{Driver, Locked, PeerCharges, QpInner};
+use uwarp_engine::connection::ReceiveBuffer;
+use uwarp_engine::limits::Charge;
 
 impl QpInner {
     /// Attaches a connected or connecting LLP. The caller has brought the connection into the right
@@ -87,7 +87,7 @@ impl QpInner {
             llp,
             place,
             Vec::new(),
-            self.ctx.settings.timeouts.close,
+            self.device.settings.timeouts.close,
         );
     }
 

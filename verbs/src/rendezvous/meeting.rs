@@ -29,11 +29,11 @@ use uwarp_mpa::{ConfigError, Negotiated, Revision, Role, RtrKinds};
 use super::{Rendezvous, refuse};
 use crate::cm::{AcceptOptions, ConnectOptions, ConnectRequest, connect_pair};
 use crate::device::DeviceError;
-use crate::engine::Pair;
-use crate::limits::ReadPlaces;
 use crate::qp::Qp;
 use crate::qp::inner::{Locked, PeerCharges, QpInner};
-use crate::setters::setters;
+use uwarp_engine::connection::Pair;
+use uwarp_engine::limits::ReadPlaces;
+use uwarp_engine::setters;
 
 /// Ports below this one are never called: they belong to services of the system.
 const FIRST_PORT: u16 = 1024;
@@ -182,7 +182,7 @@ impl Qp {
         let Some(rendezvous) = self.rendezvous() else {
             return Err(PairError::NoRendezvous);
         };
-        if inner.ctx.settings.revision != Revision::Two {
+        if inner.device.settings.revision != Revision::Two {
             return Err(ConfigError::PeerToPeerNeedsRevisionTwo.into());
         }
         rendezvous.listen(inner.ctx.qp_num)?;
@@ -287,9 +287,9 @@ impl QpInner {
             role: Role::Initiator,
             revision: Revision::Two,
             enhanced: false,
-            crc: self.ctx.settings.crc,
-            tx_markers: self.ctx.settings.markers,
-            rx_markers: self.ctx.settings.markers,
+            crc: self.device.settings.crc,
+            tx_markers: self.device.settings.markers,
+            rx_markers: self.device.settings.markers,
             ird: places.amount(),
             ord: places.amount(),
             peer_ird: None,
@@ -453,7 +453,7 @@ impl QpInner {
     fn pair_ord(&self) -> u16 {
         match self.ctx.unreliable {
             true => 0,
-            false => self.ctx.settings.limits.max_ord,
+            false => self.device.settings.limits.max_ord,
         }
     }
 

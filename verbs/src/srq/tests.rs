@@ -1,11 +1,11 @@
 use uwarp_engine::mem::{Access, LocalFaultKind};
 
 use super::*;
-use crate::engine::{PostErrorKind, ReceiveWaiter};
 use crate::{Device, QpCaps, Settings};
 use std::fmt::Write;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, Weak};
+use uwarp_engine::connection::{PostErrorKind, ReceiveWaiter};
 
 fn srq(max_wr: u32) -> (Device, Pd, Srq) {
     let device = Device::tcp().unwrap();

@@ -10,9 +10,9 @@
 //! * siw stops listening or answering after a connection that is closed before its MPA Request
 //!   (Q10), or after a Request in many pieces (Q9).
 //! * The guest's kernel crashes (Q22) after an enhanced MPA Reply with fewer than 4 bytes of
-//!   private data, or after an empty Write segment that is not the last. `verbs/src/engine/tests`
-//!   checks with random sequences of work requests that uwarp never sends such a frame or segment.
-//!   [`capture`] checks the bytes that uwarp sent to this guest.
+//!   private data, or after an empty Write segment that is not the last.
+//!   `engine/src/connection/tests` checks with random sequences of work requests that uwarp never
+//!   sends such a frame or segment. [`capture`] checks the bytes that uwarp sent to this guest.
 //! * With an IRD of 4, siw accepts or refuses a sixth Read (Q6, inbound). This depends on siw's
 //!   progress with the first Read. The outbound half is pinned in `errors`.
 //! * siw never probes an idle connection (Q21), which takes hours to observe.

@@ -14,7 +14,7 @@ use super::netns::{self, in_namespace, ip};
 use crate::LlpError;
 use crate::smol::Packet;
 use crate::wire::raw::RawWire;
-use crate::wire::{AttachError, HEADER, InterfaceName, Received, Wire};
+use crate::wire::{AttachError, HEADER, InterfaceName, OpenError, Received, Wire};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
@@ -47,7 +47,7 @@ fn open(interface: &str, addr: Ipv4Addr) -> RawWire {
 fn refused(interface: &str, mtu: Option<usize>) -> AttachError {
     let result = RawWire::open(name(interface), mtu, &[(US.into(), 24)], false);
     match result.map(|wire| wire.describe()) {
-        Err(LlpError::Attach(why)) => why,
+        Err(OpenError::Attach(why)) => why,
         other => panic!("{other:?}"),
     }
 }

@@ -3,9 +3,9 @@
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::netns::{self, has_tun, in_namespace, ip};
+use crate::DeviceSpec;
 use crate::kernel::KernelSettings;
-use crate::wire::AttachError;
-use crate::{DeviceSpec, LlpError};
+use crate::wire::{AttachError, OpenError};
 
 fn give_up_all_rights() {
     let none = CapabilitySets {
@@ -23,7 +23,7 @@ fn refused(text: &str) -> AttachError {
         .open(None, KernelSettings::default())
         .map(|network| network.describe())
     {
-        Err(LlpError::Attach(why)) => why,
+        Err(OpenError::Attach(why)) => why,
         other => panic!("{other:?}"),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::frames::*;
 use super::netns::{self, has_tun, in_namespace, ip, ip_succeeds};
 use crate::wire::tap::TapWire;
-use crate::wire::{AttachError, InterfaceName, MAX_MTU, Wire};
+use crate::wire::{AttachError, InterfaceName, MAX_MTU, OpenError, Wire};
 use crate::{LlpError, wire::random_mac};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
@@ -19,14 +19,14 @@ fn open() -> TapWire {
     open_with(None, None).unwrap()
 }
 
-fn open_with(mac: Option<[u8; 6]>, mtu: Option<usize>) -> Result<TapWire, LlpError> {
+fn open_with(mac: Option<[u8; 6]>, mtu: Option<usize>) -> Result<TapWire, OpenError> {
     TapWire::open(uw0(), mac, mtu, &[(IpAddr::V4(US), 24)], false)
 }
 
 #[track_caller]
-fn refused(result: Result<TapWire, LlpError>) -> AttachError {
+fn refused(result: Result<TapWire, OpenError>) -> AttachError {
     match result.map(|wire| wire.describe()) {
-        Err(LlpError::Attach(why)) => why,
+        Err(OpenError::Attach(why)) => why,
         other => panic!("{other:?}"),
     }
 }

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::frames::*;
-use crate::LlpError;
 use crate::smol::Packet;
 use crate::wire::unix::UnixWire;
-use crate::wire::{AttachError, HEADER, Received, Wire};
+use crate::wire::{AttachError, HEADER, OpenError, Received, Wire};
 
 /// Directory of one test. Dropping the value removes the directory with its contents.
 struct Directory(PathBuf);
@@ -34,14 +33,14 @@ impl Drop for Directory {
     }
 }
 
-fn open(local: &Path, remote: &Path) -> Result<UnixWire, LlpError> {
+fn open(local: &Path, remote: &Path) -> Result<UnixWire, OpenError> {
     UnixWire::open(local, remote, None, None)
 }
 
 #[track_caller]
 fn refused(local: &Path) -> AttachError {
     match open(local, Path::new("@nobody")).map(|wire| wire.describe()) {
-        Err(LlpError::Attach(why)) => why,
+        Err(OpenError::Attach(why)) => why,
         other => panic!("{other:?}"),
     }
 }

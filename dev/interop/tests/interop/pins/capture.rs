@@ -1,6 +1,6 @@
 //! Bytes that our side has sent to siw, read from a capture. Checks that nothing in them crashes
-//! the guest's kernel (Q22). `verbs/src/engine/tests/emitted.rs` shows the same for random work
-//! requests.
+//! the guest's kernel (Q22). `engine/src/connection/tests/emitted.rs` shows the same for random
+//! work requests.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;

@@ -1,0 +1,95 @@
+//! Causes for ends of a connection, connection management, and events of the device.
+
+use uwarp_mpa::MpaErrorCode;
+use uwarp_rdmap::Opcode;
+
+use super::*;
+use crate::event::{AsyncEvent, EndReason};
+
+fn kinds() -> Vec<EndKind> {
+    every!(EndKind {
+        EndKind::LocalDisconnect => [EndKind::LocalDisconnect],
+        EndKind::PeerDisconnect => [EndKind::PeerDisconnect],
+        EndKind::Aborted => [EndKind::Aborted],
+        EndKind::ClosedMidway(_) => [
+            EndKind::ClosedMidway(None),
+            EndKind::ClosedMidway(Some(Opcode::Write)),
+        ],
+        EndKind::ConnectTimedOut => [EndKind::ConnectTimedOut],
+        EndKind::CloseTimedOut { .. } => [
+            EndKind::CloseTimedOut { undelivered: 0 },
+            EndKind::CloseTimedOut { undelivered: 2_694_144 },
+        ],
+        EndKind::Stalled { .. } => [
+            EndKind::Stalled { sending: true },
+            EndKind::Stalled { sending: false },
+        ],
+        EndKind::Rejected { .. } => [
+            EndKind::Rejected { private_data_len: 0, ord_needed: None },
+            EndKind::Rejected { private_data_len: 7, ord_needed: Some(4) },
+        ],
+        EndKind::ReplyRefused(_) => [
+            EndKind::ReplyRefused(MpaErrorCode::InsufficientIrd),
+            EndKind::ReplyRefused(MpaErrorCode::NoMatchingRtr),
+        ],
+        EndKind::PeerLacksRfc7306(_) => [
+            EndKind::PeerLacksRfc7306(Opcode::AtomicRequest),
+            EndKind::PeerLacksRfc7306(Opcode::Immediate),
+        ],
+        EndKind::Inherited => [EndKind::Inherited],
+        EndKind::WouldWait => [EndKind::WouldWait],
+        EndKind::CqOverflow { .. } => [EndKind::CqOverflow { cq_num: 3, depth: 16, wr_id: 42 }],
+        EndKind::DecisionTooLate => [EndKind::DecisionTooLate],
+        EndKind::PeerGone => [EndKind::PeerGone],
+    })
+}
+
+/// Causes without a hint: a `LocalDisconnect` and an open connection.
+const NOTHING_WRONG: &[&str] = &["closed by this side", "open in both directions"];
+
+#[test]
+fn ends_in_words() {
+    let causes = kinds().into_iter().map(Cause::end);
+    insta::assert_snapshot!(table("ends of a connection", causes, NOTHING_WRONG));
+}
+
+#[test]
+fn events_of_the_device_in_words() {
+    let (qp_num, cq_num, srq_num, depth) = (5, 3, 2, 16);
+    let events = every!(AsyncEvent {
+        AsyncEvent::Established { .. } => [AsyncEvent::Established { qp_num }],
+        AsyncEvent::Ended { .. } => [
+            AsyncEvent::Ended { qp_num, reason: EndReason::PeerDisconnect }
+        ],
+        AsyncEvent::CqOverflow { .. } => [AsyncEvent::CqOverflow { cq_num, depth, qp_num }],
+        AsyncEvent::SrqLimitReached { .. } => [AsyncEvent::SrqLimitReached { srq_num }],
+        AsyncEvent::LastWqeReached { .. } => [AsyncEvent::LastWqeReached { qp_num }],
+        AsyncEvent::DeviceFatal { .. } => [
+            AsyncEvent::DeviceFatal {
+                error: LlpError::LinkDown { why: "the interface is gone", errno: 0 }
+            }
+        ],
+        AsyncEvent::AddressConflict { .. } => [
+            AsyncEvent::AddressConflict {
+                error: LlpError::KernelHasAddress { addr: addr().ip() }
+            }
+        ],
+        AsyncEvent::ListenerShort { .. } => [
+            AsyncEvent::ListenerShort {
+                local: addr(),
+                error: LlpError::Exhausted { op: "accept a connection", what: "file descriptors" }
+            }
+        ],
+    });
+    let causes = events.iter().map(AsyncEvent::cause);
+    insta::assert_snapshot!(table("events of the device", causes, NOTHING_WRONG));
+}
+
+#[test]
+fn a_reason_begins_with_the_sentence_of_its_cause_and_ends_with_the_hint() {
+    for reason in super::samples::reasons() {
+        let (text, cause) = (reason.to_string(), reason.cause());
+        assert!(text.starts_with(&cause.sentence()), "{text}");
+        assert!(text.ends_with(cause.hint().unwrap_or("")), "{text}");
+    }
+}

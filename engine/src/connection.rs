@@ -1,0 +1,688 @@
+//! One connection of the software RNIC, sans-IO. Received bytes go in; a gather list, completions
+//! and events come out.
+//!
+//! [`Connection`] is the one place where MPA, DDP, RDMAP and the queues of a QP meet. It owns no
+//! socket, clock or thread. Who holds it drives it.
+//!
+//! ```text
+//!   post_send ─► SendQueue ─► rdmap::Stream ─► mpa::Framer ─► TxBatch ─► (LLP)
+//!                                  ▲ │
+//!                   Read Requests  │ ▼ completions
+//!   post_recv ─► Receives* ─► rdmap::Stream ◄─ mpa::Deframer ◄─ ReceiveBuffer ◄─ (LLP)
+//!                                  │
+//!                                  └─► mem::Target: one copy into place
+//! ```
+//! \* `ReceiveQueue`: the QP's own receive queue, or its share of an SRQ.
+//!
+//! Rule for the driver: after every call that changes the connection (`receive`, `post_*`,
+//! `disconnect`, `lost` ...), call [`Connection::fill`] and hand the batch to the LLP. Then read
+//! [`Connection::llp_order`].
+
+mod buffer_pool;
+mod closing;
+mod datagram;
+mod inbound;
+mod local;
+mod outbound;
+mod page_offset_buffer;
+mod pair;
+mod post;
+mod receive_buffer;
+mod receive_fast_path;
+mod receive_queue;
+mod recorder;
+mod send_fast_path;
+mod send_immediate;
+mod staging_account;
+mod startup;
+mod teardown;
+#[cfg(test)]
+mod tests;
+mod transmit;
+mod wake_up;
+mod work;
+mod write_fast_path;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::llp::{Keepalive, SendHints};
+use crate::mem::{Access, Asker, RegionTable, Target};
+use crate::state::{QpEvent, QpState};
+use crate::timers::{Timer, Timers};
+use crate::times::{after, earlier};
+use tracing::Span;
+use uwarp_mpa::{Deframer, FpduSegments, Framer, Initiator, InitiatorConfig, Negotiated, SendGate};
+use uwarp_rdmap::{Opcode, OutMessage, SendKind, Stream};
+
+use crate::cause::{Cause, LocalProblem};
+use crate::completion::{Completion, CompletionQueue, CqOverflow, Pushing};
+use crate::event::{AsyncEvent, EndReason};
+use crate::mutants::mutate;
+use crate::settings::{ConnectionSettings, OnNoReceive};
+use crate::srq::SrqInner;
+use closing::Close;
+use receive_queue::ReceiveQueue;
+use recorder::Recorder;
+use transmit::TxBatch;
+use wake_up::WakeUp;
+use work::ImmediateData;
+pub use work::SendQueue;
+
+pub use buffer_pool::BufferPool;
+pub use pair::Pair;
+pub use post::{PostError, PostErrorKind};
+pub use post::{QueueCaps, each};
+pub use receive_buffer::ReceiveBuffer;
+pub use receive_queue::{NO_QP, PostRules, ReceiveWaiter, RecvStore, RecvWqe};
+pub use recorder::{Direction, FlightRecord, RecordedFrame};
+pub use transmit::{PARTS_PER_CALL, PAUSE};
+
+/// Bytes sent between two queries of the LLP's EMSS.
+const EMSS_INTERVAL: u64 = 16 * 1024 * 1024;
+
+/// Properties of the QP and its device that a connection uses.
+pub struct QpContext<Q> {
+    /// Number of the QP.
+    pub qp_num: u32,
+    /// Number of its protection domain.
+    pub pd: u32,
+    /// Regions of the device.
+    pub table: Arc<RegionTable>,
+    /// CQ of the send queue.
+    pub send_cq: Q,
+    /// CQ of the receive queue, or of the SRQ.
+    pub recv_cq: Q,
+    /// Settings of the device's connections.
+    pub settings: Arc<ConnectionSettings>,
+    /// Sizes of the queues.
+    pub caps: QueueCaps,
+    /// Source of the receives, if the QP has no receive queue of its own.
+    pub srq: Option<Arc<SrqInner>>,
+    /// Policy for a message that arrives while no receive is posted.
+    pub on_no_receive: OnNoReceive,
+    /// Access rights of the peer when the QP is created. [`Connection::access`] has the current
+    /// ones.
+    pub access: Access,
+    /// Every send request produces a completion, signaled or not.
+    pub signal_all: bool,
+    /// Posting accepts a request with unusable elements. The request fails when its turn comes.
+    pub late_faults: bool,
+    /// A Write completes when the peer has placed it. Otherwise it completes when the LLP has taken
+    /// it.
+    pub placed_writes: bool,
+    /// Messages are dropped if there is no receive or no peer for them. Nothing waits.
+    pub unreliable: bool,
+    /// The QP is for datagrams; maximum number of bytes in one that it sends.
+    pub datagrams: Option<u32>,
+    /// Limits after which a silent peer counts as dead. `None` leaves the detection to the network.
+    pub keepalive: Option<Keepalive>,
+}
+
+impl<Q: CompletionQueue> QpContext<Q> {
+    /// Identifies the QP to the region table. `access`: rights that the peer has through the QP.
+    pub(crate) fn asker(&self, access: Access) -> Asker {
+        Asker {
+            pd: self.pd,
+            qp: self.qp_num,
+            access,
+        }
+    }
+
+    /// Removes the completions of the QP from its CQs.
+    pub fn purge_completions(&self) {
+        self.send_cq.purge();
+        self.recv_cq.purge();
+    }
+}
+
+/// Stage of the LLP stream of a connection.
+///
+/// ```text
+///               start_initiator              tcp_connected               Reply accepted
+///   Detached ───────────────────► TcpConnect ──────────────► AwaitReply ────────────────► Open
+///      ▲  │                          ▲   │                    │   │                       ▲ │
+///      │  │                          └── closed: revision 1 ──┘   │                       │ │
+///      │  └──────────────────── start_responder (accept) ─────────┼───────────────────────┘ │
+///      └──────── failed, refused, timed out, aborted, closed ─────┴─────────────────────────┘
+/// ```
+///
+/// A snapshot in `connection/tests.rs` shows the effect of each event in each stage.
+pub(crate) enum Stage {
+    /// No LLP stream.
+    Detached,
+    /// TCP is being connected. The MPA Request is sent as soon as TCP is connected.
+    TcpConnect(Box<Initiator>),
+    /// The MPA Request was sent.
+    AwaitReply(Box<Initiator>),
+    /// Full Operation: FPDUs in both directions.
+    Open(Box<OpenStream>),
+}
+
+/// The protocol layers of an open stream.
+pub(crate) struct OpenStream {
+    pub(crate) deframer: Deframer,
+    pub(crate) framer: Framer,
+    pub(crate) rdmap: Stream,
+    pub(crate) gate: SendGate,
+    pub(crate) negotiated: Negotiated,
+    /// Current MULPDU: maximum length of a ULPDU to send, in bytes.
+    pub(crate) mulpdu: usize,
+    /// This side sends Markers. Payload is sent in place only without them.
+    pub(crate) markers: bool,
+    /// Owner of the message that is being framed; `None` between messages.
+    pub(crate) current: Option<Current>,
+    /// Message of `current`. It is overwritten in place, because moving an `OutMessage` costs as
+    /// much as framing a small message.
+    pub(crate) message: OutMessage,
+    /// The last message was a Read or Atomic Response, so the send queue has the next turn.
+    pub(crate) answered_last: bool,
+    /// Responder: the first FPDU has not arrived yet.
+    pub(crate) first_awaited: bool,
+    /// First RFC 7306 message that this side began to send. It explains a Terminate from a peer
+    /// that does not support RFC 7306.
+    pub(crate) extension: Option<Opcode>,
+    /// Initiator: the Read that serves as RTR indication is outstanding. It belongs to no work
+    /// request.
+    pub(crate) rtr_read: bool,
+    /// The peer takes Immediate Data that belongs to a Send
+    /// ([`send_immediate`](send_immediate)).
+    pub(crate) send_immediate: bool,
+}
+
+/// Owner of the message that is currently being framed.
+pub(crate) enum Current {
+    /// A work request of the send queue.
+    Work { then: Then },
+    /// The RTR indication of RFC 6581: no work request, no payload.
+    Rtr,
+    /// An empty Read that confirms Writes (`SendQueue::unconfirmed`).
+    Confirmation,
+    /// A Read or Atomic Response. `source` is `None` for an empty Read Response and for an Atomic
+    /// Response.
+    Response { source: Option<Target> },
+}
+
+/// Second message of a work request, which directly follows the first one.
+#[derive(Clone, Copy)]
+pub(crate) enum Then {
+    Nothing,
+    /// The Immediate Data of a Write.
+    Immediate(ImmediateData),
+    /// The Send of Immediate Data.
+    Send {
+        kind: SendKind,
+        len: u32,
+    },
+}
+
+/// Action that the driver must take on the LLP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LlpOrder {
+    /// Keep the LLP stream: receive and send as usual.
+    Keep,
+    /// Send a FIN, then keep receiving; call `Connection::fin_sent`.
+    Fin,
+    /// Drop the LLP stream and connect anew to the same address.
+    Reconnect,
+    /// The connection is over: close the LLP stream gracefully.
+    Close,
+    /// The connection is over: reset the LLP stream.
+    Abort,
+}
+
+/// One connection with its queues.
+pub struct Connection<Q> {
+    /// Properties of the QP.
+    pub ctx: Arc<QpContext<Q>>,
+    /// State of the QP (RFC 5040 and the RDMAC verbs).
+    pub state: QpState,
+    /// The QP is Idle, and the program has moved it to IBV_QPS_INIT.
+    pub initialized: bool,
+    /// Q_Key of a QP for datagrams.
+    pub qkey: u32,
+    /// Current rights of the peer through the QP.
+    pub access: Access,
+    /// Indices of STags that work requests made valid for this QP alone. They are invalidated when
+    /// its stream ends.
+    pub(crate) own_stags: Vec<u32>,
+    /// Send queue.
+    pub sq: SendQueue,
+    /// Receive queue, or the share of an SRQ.
+    pub rq: ReceiveQueue,
+    /// Number of Sends that took the receive fast path.
+    #[cfg(test)]
+    pub(crate) fast_sends: u32,
+    pub(crate) stage: Stage,
+    /// Framed bytes that the LLP has not taken.
+    pub tx: TxBatch,
+    /// Reason of the end, once the connection has begun to end.
+    pub end: Option<EndReason>,
+    /// Cause that flushed work reports: the end of the connection, or an error during a graceful
+    /// close.
+    pub(crate) cause: Option<Cause>,
+    /// Events that the driver has not delivered.
+    pub events: Vec<AsyncEvent>,
+    /// Timers of the connection, and of its driver.
+    pub timers: Timers,
+    /// Initiator: state of the second FPDU, which is sent if the peer does not answer the first
+    /// one.
+    wake_up: WakeUp,
+    /// Total time that the message may wait, from the start of the wait. It is set when the peer
+    /// closes during the wait, and is shorter than the configured time.
+    pub(crate) shortened_hold: Option<Duration>,
+    /// [`AsyncEvent::LastWqeReached`] was raised.
+    pub raised_last_wqe: bool,
+    /// CQ overflow that lost a completion of this QP. The connection still has to be ended because
+    /// of it.
+    pub(crate) lost: Option<CqOverflow>,
+    /// The QP is being destroyed: flushed work makes no completions.
+    pub discards: bool,
+    /// Progress of closing the LLP stream.
+    pub fin: FinState,
+    /// The close that is under way, with its time limit.
+    close: Option<Close>,
+    /// State of a QP that is connected by its number. `None`: it is connected by an address.
+    pair: Option<Box<Pair>>,
+    /// Writes of the next stream complete when the peer has placed them.
+    placed_writes: bool,
+    /// Bytes that the LLP has taken and the peer has not acknowledged, as last reported by the
+    /// driver.
+    pub unacknowledged: u64,
+    /// The handle of the QP was dropped, so the program no longer needs the connection.
+    pub orphaned: bool,
+    /// Negotiated parameters, kept after the stream is gone.
+    pub negotiated: Option<Negotiated>,
+    /// Current time, as last set by the driver.
+    pub now: Instant,
+    /// EMSS: payload bytes of a TCP segment, as last reported by the LLP.
+    pub emss: usize,
+    /// Stream position from which the EMSS is queried again.
+    pub(crate) emss_due: u64,
+    /// Initiator: startup has reached Full Operation. Stays true when the connection ends.
+    pub established: bool,
+    /// Configuration of the MPA Request, for the retry with revision 1.
+    pub(crate) retry: Option<InitiatorConfig>,
+    /// The driver must open a new LLP stream to the same address.
+    pub reconnect: bool,
+    /// Other addresses remain to be tried if TCP does not connect to this one.
+    pub more_addresses: bool,
+    /// Reason why TCP did not connect to the last address. Cleared when the next address is tried.
+    pub failed_attempt: Option<EndReason>,
+    /// End of the time in which a connect is retried after the peer's TCP has refused it.
+    retry_until: Option<Instant>,
+    /// Time of the next retry after a refusal. There is no LLP stream until then.
+    pub retry_at: Option<Instant>,
+    /// Number of bytes of the peer's last Write, and whether more of that Write follows.
+    last_write: (u32, bool),
+    /// Immediate Data that has arrived for the next Send.
+    immediate_of_send: Option<[u8; 4]>,
+    /// A non-empty Write from the peer completed and no event has been raised for it yet.
+    unreported_write: bool,
+    /// Flight recorder: headers of the last frames.
+    recorder: Recorder,
+    /// Span of the connection for `tracing`. Disabled if there was no subscriber when it began.
+    pub span: Span,
+}
+
+/// Progress of closing the LLP stream.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct FinState {
+    /// A FIN is to be sent once everything is drained.
+    pub(crate) wanted: bool,
+    /// The FIN was sent.
+    pub sent: bool,
+    pub(crate) received: bool,
+    /// The LLP stream is to be reset instead.
+    pub(crate) abort: bool,
+}
+
+impl<Q: CompletionQueue> Connection<Q> {
+    /// Creates a QP without a connection.
+    pub fn new(ctx: Arc<QpContext<Q>>, now: Instant) -> Self {
+        let places = |cq: &Q| Arc::clone(cq.freed());
+        let sq = SendQueue::new(ctx.caps.max_send_wr as usize, places(&ctx.send_cq));
+        let rq = match &ctx.srq {
+            Some(srq) => ReceiveQueue::shared(Arc::clone(srq), ctx.qp_num),
+            None => ReceiveQueue::own(ctx.caps.max_recv_wr as usize, places(&ctx.recv_cq)),
+        };
+        Connection {
+            access: ctx.access,
+            placed_writes: ctx.placed_writes,
+            initialized: false,
+            qkey: 0,
+            ctx,
+            state: QpState::Idle,
+            own_stags: Vec::new(),
+            sq,
+            rq,
+            stage: Stage::Detached,
+            tx: TxBatch::default(),
+            end: None,
+            cause: None,
+            events: Vec::new(),
+            timers: Timers::default(),
+            wake_up: WakeUp::Done,
+            shortened_hold: None,
+            raised_last_wqe: false,
+            lost: None,
+            discards: false,
+            #[cfg(test)]
+            fast_sends: 0,
+            fin: FinState::default(),
+            close: None,
+            pair: None,
+            unacknowledged: 0,
+            orphaned: false,
+            negotiated: None,
+            now,
+            emss: 536,
+            emss_due: EMSS_INTERVAL,
+            established: false,
+            retry: None,
+            reconnect: false,
+            more_addresses: false,
+            failed_attempt: None,
+            retry_until: None,
+            retry_at: None,
+            last_write: (0, false),
+            immediate_of_send: None,
+            unreported_write: false,
+            recorder: Recorder::new(now),
+            span: Span::none(),
+        }
+    }
+
+    /// Starts the flight record and the tracing span of a new connection.
+    fn begin(&mut self) {
+        self.recorder.begin(self.now);
+        self.span = tracing::debug_span!(
+            "connection",
+            qp = self.ctx.qp_num,
+            local = tracing::field::Empty,
+            peer = tracing::field::Empty
+        );
+    }
+
+    /// Returns the headers of the last frames.
+    pub fn flight_record(&self) -> FlightRecord {
+        self.recorder
+            .record(self.tx.taken_to(), self.ctx.settings.peer)
+    }
+
+    /// Returns true if there is no connection, or an open one with nothing left to send, answer or
+    /// complete.
+    pub(crate) fn is_idle(&self) -> bool {
+        match &self.stage {
+            Stage::Open(_) => self.sq.is_empty() && self.tx.is_empty() && self.drained(),
+            Stage::Detached => true,
+            Stage::TcpConnect(_) | Stage::AwaitReply(_) => false,
+        }
+    }
+
+    /// Returns the numbers of Reads and atomics in progress: those of the peer, which count towards
+    /// IRD, and those of this side, which count towards ORD.
+    pub fn places_used(&self) -> (u16, u16) {
+        let Stage::Open(stream) = &self.stage else {
+            return (0, 0);
+        };
+        // At most IRD and ORD, which have 16 bits.
+        let places = |used: usize| u16::try_from(used).unwrap_or(u16::MAX);
+        (
+            places(stream.rdmap.requests_unanswered()),
+            places(stream.rdmap.requests_outstanding()),
+        )
+    }
+
+    /// Makes an ended connection ready for another one. Returns false while it is in use.
+    pub fn reset(&mut self) -> bool {
+        if !matches!(self.stage, Stage::Detached) || !self.event(QpEvent::Reset) {
+            return false;
+        }
+        self.cause
+            .get_or_insert(Cause::local(LocalProblem::QpReset));
+        self.flush_sends(None);
+        self.flush_receives(None);
+        self.give_up_own();
+        *self = Connection {
+            events: std::mem::take(&mut self.events),
+            sq: self.sq.renewed(),
+            // The queue is empty. It is kept for its completion count and its waiter.
+            rq: std::mem::replace(&mut self.rq, ReceiveQueue::own(0, Arc::default())),
+            ..Connection::new(Arc::clone(&self.ctx), self.now)
+        };
+        true
+    }
+
+    /// Applies an event to the state of the QP. Returns false, with no effect, if the state does
+    /// not allow the event.
+    pub(crate) fn event(&mut self, event: QpEvent) -> bool {
+        match self.state.next(event) {
+            Ok(next) => {
+                if next != self.state {
+                    tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, from = %self.state, to = %next, ?event, "state");
+                }
+                self.state = next;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Returns the time at which the connection needs a turn even if nothing arrives.
+    ///
+    /// In that turn the driver calls `set_now`, which ends some of the waits. If [`Timer::Stage`]
+    /// is still due, the driver calls `stage_timed_out`.
+    #[inline]
+    pub fn deadline(&self) -> Option<Instant> {
+        earlier(self.timers.next(), self.pair_deadline())
+    }
+
+    /// Returns the time at which the connection counts as stalled if an unfinished transfer makes
+    /// no progress from now on. `None`: there is no such limit.
+    pub fn stall_due(&self) -> Option<Instant> {
+        let limit = self.ctx.settings.timeouts.stalled?;
+        Some(after(self.now, limit))
+    }
+
+    /// Returns true while TCP itself is being connected.
+    pub fn is_connecting_tcp(&self) -> bool {
+        matches!(self.stage, Stage::TcpConnect(_))
+    }
+
+    /// Returns true if the driver should read from the LLP.
+    pub fn wants_bytes(&self) -> bool {
+        !matches!(self.stage, Stage::Detached | Stage::TcpConnect(_))
+            && !self.fin.received
+            && !self.is_starving()
+    }
+
+    /// Returns true while the peer's next message waits for a receive.
+    ///
+    /// The LLP is not read during that time. A call of `receive` tries again.
+    #[inline]
+    pub fn is_starving(&self) -> bool {
+        self.timers.is_set(Timer::Receive)
+    }
+
+    /// Returns the next action on the LLP. Call it after the LLP has taken as much of the batch as
+    /// it can.
+    pub fn llp_order(&self) -> LlpOrder {
+        if self.reconnect || self.retry_at.is_some() {
+            return LlpOrder::Reconnect;
+        }
+        if matches!(self.stage, Stage::Detached) {
+            return if self.fin.abort {
+                LlpOrder::Abort
+            } else {
+                LlpOrder::Close
+            };
+        }
+        let wanted = mutate!(self.fin.wanted, NoFin => false);
+        if wanted && !self.fin.sent && self.tx.is_empty() && self.drained() {
+            return LlpOrder::Fin;
+        }
+        LlpOrder::Keep
+    }
+
+    /// Returns true if the next [`Self::fill`] may find something to frame.
+    pub fn has_unsent(&self) -> bool {
+        match &self.stage {
+            Stage::Open(stream) => {
+                stream.current.is_some()
+                    || stream.rdmap.requests_pending()
+                    || self.sq.next_to_send().is_some()
+                    || self.sq.unconfirmed().is_some() && stream.rdmap.ord_available()
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns true if all that is to be sent are Responses to empty Reads, which nearly always
+    /// confirm Writes of the peer.
+    pub fn owes_only_confirmations(&self) -> bool {
+        let Stage::Open(stream) = &self.stage else {
+            return false;
+        };
+        self.state == QpState::Rts
+            && self.tx.is_empty()
+            && stream.current.is_none()
+            && stream.rdmap.only_empty_reads_pending()
+            && self.sq.next_to_send().is_none()
+            && self.sq.unconfirmed().is_none()
+            && self.llp_order() == LlpOrder::Keep
+    }
+
+    /// Returns true if no posted work and no request of the peer is unfinished. In Terminate,
+    /// always returns true.
+    fn drained(&self) -> bool {
+        if self.state == QpState::Terminate {
+            return true;
+        }
+        match &self.stage {
+            Stage::Open(stream) => {
+                self.sq.is_empty() && stream.current.is_none() && !stream.rdmap.requests_pending()
+            }
+            _ => true,
+        }
+    }
+
+    /// Adds a completion to the send CQ. `places`: number of places in the send queue that are
+    /// freed when the completion is polled.
+    #[inline]
+    pub(crate) fn complete_send(
+        ctx: &QpContext<Q>,
+        send_cq: &mut Q::Pushing<'_>,
+        events: &mut Vec<AsyncEvent>,
+        lost: &mut Option<CqOverflow>,
+        completion: Completion,
+        places: u32,
+    ) {
+        if let Err(overflow) = send_cq.push(completion, places) {
+            *lost = Some(overflow.tell(ctx.qp_num, events));
+        }
+    }
+
+    /// Adds a completion to the receive CQ. Inlined for the reason given at [`Pushing::push`].
+    #[inline(always)]
+    pub(crate) fn complete_recv(
+        ctx: &QpContext<Q>,
+        events: &mut Vec<AsyncEvent>,
+        lost: &mut Option<CqOverflow>,
+        completion: Completion,
+    ) {
+        if let Err(overflow) = ctx.recv_cq.pushing().push(completion, 1) {
+            *lost = Some(overflow.tell(ctx.qp_num, events));
+        }
+    }
+
+    /// Completes, in order, the send requests that are done. Ends the connection if the CQ lost a
+    /// completion.
+    pub(crate) fn retire(&mut self) {
+        if self.sq.is_empty() {
+            return self.end_on_lost_completion();
+        }
+        let Connection {
+            ctx,
+            sq,
+            events,
+            lost,
+            tx,
+            cause,
+            discards,
+            ..
+        } = self;
+        let mut send_cq = ctx.send_cq.pushing();
+        sq.retire(
+            tx.taken_to(),
+            ctx.qp_num,
+            || flush_cause(*cause),
+            |completion, places| match discards {
+                true => ctx.send_cq.freed().add(places),
+                false => Self::complete_send(ctx, &mut send_cq, events, lost, completion, places),
+            },
+        );
+        drop(send_cq);
+        self.end_on_lost_completion();
+    }
+
+    /// Returns the cause for the completions of work requests that are flushed now.
+    fn flush_cause(&self) -> Cause {
+        flush_cause(self.cause)
+    }
+
+    /// Records that the LLP has taken `bytes` bytes of the batch, and completes the requests that
+    /// are then done.
+    pub fn taken(&mut self, bytes: usize) {
+        self.tx.taken(bytes);
+        self.time_wake_up();
+        self.retire();
+        // The event of the peer's Write is raised when no request of this side is outstanding. The
+        // last one may just have been retired without a completion.
+        if self.unreported_write && self.sq.is_empty() {
+            self.raise_write_event();
+        }
+    }
+
+    /// Returns true if the EMSS of the LLP should be queried before the next batch is framed.
+    ///
+    /// That is before every batch, or once per `EMSS_INTERVAL` bytes if the query is a system call
+    /// (`costly`). A framed FPDU is never split again (5041-3-02).
+    pub fn wants_emss(&self, costly: bool) -> bool {
+        self.tx.is_empty() && (!costly || self.tx.taken_to() >= self.emss_due)
+    }
+
+    /// Returns hints for the unsent bytes: where FPDUs end, whether an FPDU may span TCP segments,
+    /// and whether the bytes end with the only outstanding Read or atomic.
+    pub fn fpdu_ends(&self) -> SendHints<'_> {
+        // The request is at the end of the batch. If the batch takes several send calls, only the
+        // last one gets this hint.
+        let asks = self.tx.ends_with_request()
+            && self.sq.one_request_pending()
+            && !self.has_unsent()
+            && !self.tx.is_followed(false);
+        let ends = self.tx.fpdu_ends().asking(asks);
+        if self.ctx.settings.fpdu_segments > FpduSegments::ONE {
+            ends.over_segments()
+        } else {
+            ends
+        }
+    }
+
+    /// Records the EMSS of the LLP, and sets the MULPDU of later FPDUs by it (5041-3-01).
+    pub fn set_emss(&mut self, emss: usize) {
+        self.emss_due = self.tx.taken_to() + EMSS_INTERVAL;
+        self.emss = emss;
+        if let Stage::Open(stream) = &mut self.stage {
+            stream.mulpdu = self.ctx.settings.fpdu_segments.mulpdu(emss, stream.markers);
+        }
+    }
+}
+
+fn flush_cause(cause: Option<Cause>) -> Cause {
+    // Without a cause, the QP never had a connection: its handle is dropped, or the program moves
+    // it to Error.
+    cause
+        .unwrap_or(Cause::local(LocalProblem::QpDropped))
+        .flushed()
+}

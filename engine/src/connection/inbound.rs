@@ -1,0 +1,507 @@
+//! Receive side: turns bytes of the LLP into placed data, completions and answers.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use crate::mem::{ATOMIC_LEN, Asker, Landing, Need, WriteTargetCache};
+use crate::state::QpState;
+use crate::timers::{Timer, Timers};
+use crate::times::after;
+use uwarp_ddp::{DdpError, Header, STag, TaggedFault, UntaggedFault};
+use uwarp_mpa::{Step, Ulpdu};
+use uwarp_rdmap::{
+    AtomicFault, AtomicRequestHeader, HEAD_LEN, Inbound, Memory, Opcode, QN_SEND,
+    ReadRequestHeader, StreamError,
+};
+
+use super::receive_buffer::ReceiveBuffer;
+use super::receive_queue::ReceiveQueue;
+use super::send_immediate;
+use super::{Connection, OpenStream, QpContext, Stage};
+use crate::cause::{Act, Broken, Cause, Receive, Refusal};
+use crate::completion::{CompletionQueue, Status};
+use crate::event::AsyncEvent;
+use crate::mutants::mutate;
+use crate::settings::OnNoReceive;
+
+/// The memory and receive queue of a QP, against which RDMAP checks a segment.
+struct View<'a, Q> {
+    ctx: &'a QpContext<Q>,
+    asker: Asker,
+    rq: &'a ReceiveQueue,
+    targets: RefCell<&'a mut WriteTargetCache>,
+    /// The segment takes no receive of the program, although it is for the queue of receives.
+    hidden: bool,
+}
+
+impl<Q: CompletionQueue> Memory for View<'_, Q> {
+    /// Memory of a Write, which is placed right after its check. Other checks return `None`.
+    type Target = Option<Landing>;
+
+    #[inline]
+    fn check_write(&self, stag: STag, to: u64, len: u32) -> Result<Self::Target, TaggedFault> {
+        let table = &self.ctx.table;
+        let mut targets = self.targets.borrow_mut();
+        targets
+            .check_write(table, stag, to, len, &self.asker)
+            .map(Some)
+    }
+
+    fn check_read(&self, stag: STag, to: u64, len: u32) -> Result<Self::Target, TaggedFault> {
+        let table = &self.ctx.table;
+        let checked = table.check(stag, to, len, Need::RemoteRead, &self.asker);
+        checked.map(|_| None)
+    }
+
+    fn check_atomic(&self, stag: STag, to: u64) -> Result<Self::Target, AtomicFault> {
+        let checked = self.ctx.table.check_atomic(stag, to, &self.asker);
+        checked.map(|_| None)
+    }
+
+    fn check_invalidate(&self, stag: STag) -> Result<(), TaggedFault> {
+        if self.rq.drops() {
+            return Ok(());
+        }
+        self.ctx
+            .table
+            .check_invalidate(stag, self.ctx.pd, self.ctx.qp_num)
+    }
+
+    fn receive_buffer(&self) -> Option<u32> {
+        if self.hidden {
+            return Some(0);
+        }
+        self.rq.next_len()
+    }
+}
+
+impl<Q: CompletionQueue> Connection<Q> {
+    /// Handles the bytes that the LLP has delivered.
+    ///
+    /// Bytes left in `rx` are the beginning of an incomplete frame. While the connection [is
+    /// starving](Self::is_starving), they are a message without a receive and the bytes after it.
+    pub fn receive(&mut self, rx: &mut ReceiveBuffer) {
+        if matches!(self.stage, Stage::AwaitReply(_)) {
+            self.receive_reply(rx);
+        }
+        if matches!(self.stage, Stage::Open(_)) {
+            self.receive_fpdus(rx);
+        }
+        // Reads may now be complete, and must complete in order with the Sends before them.
+        self.retire();
+        if self.unreported_write && self.sq.is_empty() {
+            self.raise_write_event();
+        }
+    }
+
+    fn receive_fpdus(&mut self, rx: &mut ReceiveBuffer) {
+        if !self.find_receive_if_held() {
+            return;
+        }
+        let mut at = 0;
+        let mut targets = WriteTargetCache::default();
+        loop {
+            if !matches!(self.state, QpState::Rts | QpState::Closing) {
+                // 5041-7.1-18: bytes that arrive after an error are dropped silently.
+                at = rx.filled().len();
+                break;
+            }
+            let Stage::Open(stream) = &mut self.stage else {
+                break;
+            };
+            // By reference, here and below: moving the result costs as much as computing it.
+            match &stream.deframer.next(&rx.filled()[at..]) {
+                Ok(Step::Need(bytes)) => {
+                    rx.set_missing(bytes - (rx.filled().len() - at));
+                    break;
+                }
+                Ok(Step::Fpdu(ulpdu)) => {
+                    let taken = self.try_fast_write(ulpdu, &mut targets)
+                        || self.try_fast_send(ulpdu, &mut targets)
+                        || self.ulpdu(ulpdu, &mut targets);
+                    if !taken {
+                        break;
+                    }
+                    at += ulpdu.wire_len();
+                }
+                Err(error) => {
+                    targets.leave();
+                    self.recorder.damaged(self.now, &rx.filled()[at..]);
+                    self.end_in_violation(
+                        StreamError::Mpa(error.code().code()),
+                        Cause::framing(*error),
+                        None,
+                    );
+                }
+            }
+        }
+        rx.discard(at);
+    }
+
+    /// Handles one validated ULPDU. Returns false, with no effect, if it has to wait for a receive.
+    fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>, targets: &mut WriteTargetCache) -> bool {
+        let Stage::Open(stream) = &mut self.stage else {
+            return true;
+        };
+        if stream.gate.fpdu_validated() {
+            self.timers.clear(Timer::Hold);
+            if let Some(pair) = &mut self.pair {
+                pair.opened();
+            }
+        }
+        let mut scratch = [0; HEAD_LEN];
+        let head = ulpdu.head(&mut scratch);
+        let rtr_send = first_fpdu(
+            stream,
+            head,
+            ulpdu.len(),
+            &mut self.events,
+            // Once a close has begun, `Timer::Stage` belongs to the close.
+            (!self.fin.wanted).then_some(&mut self.timers),
+            self.ctx.qp_num,
+        );
+        let hidden = rtr_send || stream.send_immediate && send_immediate::is_of_send(head);
+        let takes = !hidden && stream.rdmap.takes_receive(head);
+        if takes {
+            targets.leave();
+        }
+        if takes && !self.take_receive() {
+            if let Stage::Open(stream) = &mut self.stage {
+                stream.deframer.put_back(ulpdu);
+            }
+            return false;
+        }
+        self.recorder.received(self.now, head, ulpdu.len());
+        let Stage::Open(stream) = &mut self.stage else {
+            return true;
+        };
+        let view = View {
+            ctx: &self.ctx,
+            asker: self.ctx.asker(self.access),
+            rq: &self.rq,
+            targets: RefCell::new(&mut *targets),
+            hidden,
+        };
+        let received = &stream.rdmap.receive(&view, head, ulpdu.len());
+        match received {
+            &Ok(Inbound::Write {
+                ref target,
+                payload_at,
+                len,
+                last,
+            }) => {
+                self.count_write(len, last);
+                if let Some(Some(landing)) = *target {
+                    self.place_write(landing, targets, ulpdu, payload_at, len);
+                }
+            }
+            Ok(inbound) => {
+                // The message may invalidate an STag. Invalidation waits until the region is not in
+                // use, so this connection ends its own use first.
+                targets.leave();
+                self.inbound(inbound, ulpdu, hidden);
+            }
+            &Err(error) => {
+                targets.leave();
+                let cause = self.cause_of(error, head, ulpdu.len());
+                self.end_in_violation(error, cause, Some((head, ulpdu.len())));
+            }
+        }
+        true
+    }
+
+    /// Returns true if received bytes may be handled. Returns false while the first message among
+    /// them waits for a receive. The SRQ then notifies this connection when a receive is posted.
+    fn find_receive_if_held(&mut self) -> bool {
+        self.timers.get(Timer::Receive).is_none_or(|until| {
+            until <= self.now || self.rq.has_left() || self.rq.find_or_await_receive()
+        })
+    }
+
+    /// Takes a receive for the message that begins. Returns false if the message has to wait for
+    /// one.
+    ///
+    /// Also returns true if there is no receive but the message may not wait, or has waited long
+    /// enough. `rdmap` then reports the error, unless the QP is unreliable: the message is dropped.
+    ///
+    /// A missing receive is a fault of this host, not of the message (5041-7.1-06). It ends the
+    /// stream at once, or after the time that the program allows. The fault thus cannot repeat on
+    /// the stream (5041-7.1-08).
+    fn take_receive(&mut self) -> bool {
+        if self.ctx.unreliable {
+            self.rq.take_or_drop(&mut self.events);
+            return true;
+        }
+        let before = self.timers.get(Timer::Receive);
+        let until = match (before, self.ctx.on_no_receive) {
+            (Some(until), _) => Some(until),
+            (None, OnNoReceive::Terminate) => None,
+            (None, OnNoReceive::Hold(bound)) => Some(after(self.now, bound)),
+        };
+        let waits = until.is_some_and(|until| self.now < until) && !self.rq.has_left();
+        let taken = self.rq.take(waits, &mut self.events);
+        let starving = if taken || !waits { None } else { until };
+        if starving.is_some() != before.is_some() {
+            let waits = starving.is_some();
+            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, waits, "wait of a message for a receive");
+        }
+        self.timers.set_or_clear(Timer::Receive, starving);
+        if taken {
+            self.shortened_hold = None;
+        }
+        taken || !waits
+    }
+
+    /// Shortens the wait of a message for a receive, because the peer has closed after sending it.
+    pub fn closed_on_hold(&mut self) {
+        let (Some(until), OnNoReceive::Hold(bound)) =
+            (self.timers.get(Timer::Receive), self.ctx.on_no_receive)
+        else {
+            return;
+        };
+        let more = self.ctx.settings.timeouts.hold_after_close;
+        let sooner = after(self.now, more);
+        if sooner < until {
+            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "the peer has closed while a message waits for a receive");
+            // The full wait ends at `until`. A full wait that began now would end later. The
+            // difference is the time that has already passed.
+            let waited = after(self.now, bound).saturating_duration_since(until);
+            self.shortened_hold = Some(waited + more);
+            self.timers.set(Timer::Receive, sooner);
+        }
+    }
+
+    /// Handles every message except a Write. `hidden`: it takes no receive of the program.
+    fn inbound<T>(&mut self, inbound: &Inbound<T>, ulpdu: &Ulpdu<'_>, hidden: bool) {
+        match inbound {
+            Inbound::Write { .. } | Inbound::ReadRequest | Inbound::AtomicRequest => {}
+            &Inbound::Send {
+                payload_at,
+                offset,
+                len,
+                delivered,
+            } => {
+                if hidden {
+                    return;
+                }
+                if !self.place_send(ulpdu, payload_at, offset, len) {
+                    return;
+                }
+                if let Some(delivered) = delivered {
+                    self.last_write = (0, false);
+                    let invalidates = delivered.invalidated.filter(|_| !self.rq.drops());
+                    let invalidated = invalidates.map(|stag| {
+                        // The STag was checked before. If it was deregistered since, it is invalid
+                        // already.
+                        let _ = mutate!(self.ctx.table.invalidate(stag), InvalidateNotDone => None);
+                        stag.0
+                    });
+                    self.complete_receive(delivered.len, delivered.solicited, invalidated);
+                }
+            }
+            Inbound::Immediate { data, .. } if hidden => self.keep_immediate_of_send(*data),
+            &Inbound::Immediate { data, solicited } => self.complete_immediate(data, solicited),
+            &Inbound::AtomicResponse { original } => self.place_original(original),
+            &Inbound::ReadResponse {
+                payload_at,
+                offset,
+                len,
+                complete,
+            } => {
+                self.place_response(ulpdu, payload_at, offset, len, complete);
+            }
+            Inbound::Terminate(terminate) => self.terminated_by_peer(*terminate),
+        }
+    }
+
+    fn place_send(&mut self, ulpdu: &Ulpdu<'_>, payload_at: usize, offset: u32, len: u32) -> bool {
+        let Some(wqe) = self.rq.taken() else {
+            return len == 0 || self.rq.drops();
+        };
+        let mut at = offset as usize;
+        for piece in ulpdu.pieces(payload_at, len as usize) {
+            let placed = wqe.data.place(at, piece);
+            if mutate!(placed.is_err(), TooLongTruncated => false) {
+                self.receive_buffer_gone(placed.err());
+                return false;
+            }
+            at += piece.len();
+        }
+        true
+    }
+
+    fn place_response(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        payload_at: usize,
+        offset: u32,
+        len: u32,
+        complete: bool,
+    ) {
+        let Stage::Open(stream) = &mut self.stage else {
+            return;
+        };
+        if stream.rtr_read {
+            // The empty Read of the RTR indication is the first Read of the connection, so this is
+            // its Response.
+            stream.rtr_read = !complete;
+            return;
+        }
+        if self.sq.is_confirmation_next() {
+            if complete {
+                self.sq.confirmed();
+            }
+            return;
+        }
+        let Some(sequence) = self.sq.oldest_request() else {
+            return;
+        };
+        if let Some(wqe) = self.sq.get(sequence) {
+            let mut at = self.sq.answered() as usize + offset as usize;
+            for piece in ulpdu.pieces(payload_at, len as usize) {
+                if let Err(fault) = wqe.data.list.place(at, piece) {
+                    self.read_sink_gone(sequence, fault);
+                    return;
+                }
+                at += piece.len();
+            }
+        }
+        self.answered_in_close(u64::from(len), complete);
+        if complete && self.invalidate_sink(sequence) {
+            self.sq.request_answered(offset + len);
+        }
+    }
+
+    /// Places the result of an Atomic Operation into its sink, in the byte order of this host.
+    fn place_original(&mut self, original: u64) {
+        let Some(sequence) = self.sq.oldest_request() else {
+            return;
+        };
+        let bytes = original.to_ne_bytes(); // 7306-5.1.1-i02
+        let wqe = self.sq.get(sequence);
+        if let Some(Err(fault)) = wqe.map(|wqe| wqe.data.list.place(0, &bytes)) {
+            return self.read_sink_gone(sequence, fault);
+        }
+        self.answered_in_close(bytes.len() as u64, true);
+        self.sq.request_answered(ATOMIC_LEN);
+    }
+
+    /// Returns the cause for an error in a segment: the region, bounds or receive that it concerns.
+    pub(super) fn cause_of(&self, error: StreamError, head: &[u8], len: usize) -> Cause {
+        let header = Header::parse(head).ok();
+        let access = match (&error, header) {
+            (StreamError::Ddp(DdpError::Tagged(fault)), Some((Header::Tagged(tagged), at))) => {
+                let bytes = u32::try_from(len.saturating_sub(at)).unwrap_or(u32::MAX);
+                let act = Opcode::from_raw(tagged.ulp & 0x0F).map_or(Act::Write, Act::from);
+                Some((*fault, act, (tagged.stag.0, tagged.to.0, bytes)))
+            }
+            (StreamError::Protection(fault), Some((Header::Untagged(_), at))) => {
+                ReadRequestHeader::parse(head.get(at..).unwrap_or(&[])).map(|request| {
+                    let place = (request.source_stag.0, request.source_to.0, request.len);
+                    (*fault, Act::Read, place)
+                })
+            }
+            (StreamError::Atomic(AtomicFault::Tagged(fault)), Some((Header::Untagged(_), at))) => {
+                AtomicRequestHeader::parse(head.get(at..).unwrap_or(&[]))
+                    .map(|request| (*fault, Act::Atomic, (request.stag.0, request.to.0, 8)))
+            }
+            (StreamError::CannotInvalidate(fault), Some((Header::Untagged(untagged), _))) => {
+                Some((*fault, Act::Invalidate, (untagged.ulp_word, 0, 0)))
+            }
+            _ => None,
+        };
+        if let Some((fault, act, place)) = access {
+            let stag = STag(place.0);
+            let facts = self.ctx.table.facts(stag);
+            tracing::debug!(qp = self.ctx.qp_num, %stag, names = self.ctx.table.describe(stag), "access refused");
+            return Cause::access(Refusal::new(fault, act, place, facts));
+        }
+        let to_receive =
+            matches!(header, Some((Header::Untagged(untagged), _)) if untagged.qn == QN_SEND);
+        let receive = if to_receive {
+            self.receive_meant(&error)
+        } else {
+            Receive::Any
+        };
+        Cause::broken(Broken { error, receive })
+    }
+
+    /// Describes the receive that a Send with this error would have used.
+    fn receive_meant(&self, error: &StreamError) -> Receive {
+        let starved = matches!(
+            error,
+            StreamError::Ddp(DdpError::Untagged(UntaggedFault::NoBuffer { .. }))
+        );
+        match self.ctx.on_no_receive {
+            // On a connection that holds messages, a message without a receive is an error only
+            // after it has waited.
+            OnNoReceive::Hold(bound) if starved && !bound.is_zero() && !self.rq.has_left() => {
+                match self.shortened_hold {
+                    None => Receive::NoneAfter(milliseconds(bound)),
+                    Some(waited) => Receive::NoneAfterClose(milliseconds(waited)),
+                }
+            }
+            OnNoReceive::Hold(_) | OnNoReceive::Terminate => {
+                self.rq.next_len().map_or(Receive::Any, Receive::Takes)
+            }
+        }
+    }
+
+    /// Returns the status with which the oldest receive fails, if `error` concerns the Send that
+    /// would have consumed it.
+    ///
+    /// Only messages on queue 0 consume receives. A Read Request or Terminate that is too long does
+    /// not affect them.
+    pub(super) fn blame_receive(
+        error: &StreamError,
+        segment: Option<(&[u8], usize)>,
+    ) -> Option<Status> {
+        let (head, _) = segment?;
+        match Header::parse(head) {
+            Ok((Header::Untagged(header), _)) if header.qn == QN_SEND => {}
+            _ => return None,
+        }
+        match error {
+            StreamError::Ddp(DdpError::Untagged(UntaggedFault::MessageTooLong { .. }))
+            | StreamError::ImmediateLength { .. } => Some(Status::LocalLength),
+            StreamError::CannotInvalidate(_) => Some(Status::RemoteInvalidRequest),
+            _ => None,
+        }
+    }
+}
+
+/// Handles the first FPDU that a responder receives.
+///
+/// Returns true if it is an empty Send that serves as RTR indication, which takes no receive (RFC
+/// 6581 section 4.4.2). Returns false for all later FPDUs.
+fn first_fpdu(
+    stream: &mut OpenStream,
+    head: &[u8],
+    len: usize,
+    events: &mut Vec<AsyncEvent>,
+    timers: Option<&mut Timers>,
+    qp_num: u32,
+) -> bool {
+    if !stream.first_awaited {
+        return false;
+    }
+    stream.first_awaited = false;
+    if let Some(timers) = timers {
+        timers.clear(Timer::Stage);
+    }
+    let opcode = head.get(1).map(|control| control & 0x0F);
+    // The initiator sends a Terminate if it cannot accept the Reply.
+    if opcode != Some(Opcode::Terminate as u8) {
+        events.push(AsyncEvent::Established { qp_num });
+    }
+    let empty_send = len == 18
+        && head.first().is_some_and(|control| control & 0x80 == 0)
+        && head
+            .get(1)
+            .is_some_and(|control| control & 0x0F == Opcode::Send as u8);
+    mutate!(stream.negotiated.rtr_offered.send, RtrSendDelivered => false) && empty_send
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}

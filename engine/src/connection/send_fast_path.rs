@@ -1,0 +1,148 @@
+//! Fast path for small Writes and Sends, framed one after the other.
+//!
+//! Most messages fit one segment, and many are posted together. The general path in `outbound.rs`
+//! makes its checks for each segment; the fast path makes them once for a series of requests. It
+//! also keeps no state of a message, because each has a single segment. The bytes on the wire are
+//! the same: a test frames the same requests on both paths.
+
+use crate::mem::{MemorySource, Sources};
+use crate::state::QpState;
+use crate::timers::Timer;
+use uwarp_ddp::{STag, TAGGED_HEADER, TaggedOffset, UNTAGGED_HEADER};
+use uwarp_mpa::{Framer, MAX_ULPDU};
+use uwarp_rdmap::SendKind;
+
+use super::outbound::IN_PLACE;
+use super::transmit::TxBatch;
+use super::work::SendWqe;
+use super::{Connection, OpenStream, Stage};
+use crate::completion::CompletionQueue;
+use crate::wr::SendOp;
+
+impl<Q: CompletionQueue> Connection<Q> {
+    /// Frames the plain requests that are next in the queue, while the batch has room.
+    ///
+    /// Returns false if it framed none: the next request is not plain, nothing may be framed now,
+    /// or another message comes first. The general path then decides.
+    pub(super) fn frame_plain(&mut self) -> bool {
+        let Connection {
+            state,
+            timers,
+            stage: Stage::Open(stream),
+            sq,
+            tx,
+            recorder,
+            now,
+            close,
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let OpenStream {
+            framer,
+            rdmap,
+            gate,
+            mulpdu,
+            markers,
+            current,
+            answered_last,
+            ..
+        } = &mut **stream;
+        let may = matches!(state, QpState::Rts | QpState::Closing)
+            && gate.may_send() // 5044-7.1.2-15
+            && !timers.is_set(Timer::Hold)
+            && current.is_none()
+            && !rdmap.requests_pending()
+            && !*markers;
+        if !may {
+            return false;
+        }
+        // Each message must fit one segment and be small enough to be staged.
+        let most = (*mulpdu).min(MAX_ULPDU).saturating_sub(UNTAGGED_HEADER);
+        let most = u32::try_from(most.min(IN_PLACE - 1)).unwrap_or(0);
+        let framed = sq.frame_plain(most, |wqe, sources| {
+            if !tx.has_room() {
+                return None;
+            }
+            match wqe.op {
+                SendOp::Write { rkey, remote_addr } => {
+                    let head: [u8; TAGGED_HEADER] =
+                        rdmap.whole_write(STag(rkey), TaggedOffset(remote_addr))?;
+                    let end = frame(framer, tx, &head, wqe, sources)?;
+                    recorder.sent_headers(*now, &head, head.len() + wqe.len as usize, end);
+                    Some(end)
+                }
+                SendOp::Send {
+                    solicited,
+                    invalidate,
+                } => {
+                    let invalidate = invalidate.map(STag);
+                    let head: [u8; UNTAGGED_HEADER] = rdmap.whole_send(SendKind {
+                        solicited,
+                        invalidate,
+                    })?;
+                    let end = frame(framer, tx, &head, wqe, sources)?;
+                    rdmap.whole_send_framed();
+                    recorder.sent_headers(*now, &head, head.len() + wqe.len as usize, end);
+                    Some(end)
+                }
+                SendOp::Read { .. }
+                | SendOp::Atomic { .. }
+                | SendOp::Immediate
+                | SendOp::Local(_) => None,
+            }
+        });
+        *answered_last &= !framed;
+        if framed && let Some(close) = close {
+            close.waits_for(tx.framed_to());
+        }
+        framed
+    }
+}
+
+/// Stages the FPDU of a request and returns the stream offset at which it ends.
+///
+/// Returns `None`, with no effect, if its memory was revoked or unmapped.
+#[inline]
+fn frame<const N: usize>(
+    framer: &mut Framer,
+    tx: &mut TxBatch,
+    head: &[u8; N],
+    wqe: &SendWqe,
+    sources: &mut Sources<'_>,
+) -> Option<u64> {
+    let len = wqe.len as usize;
+    if wqe.data.spot.is_empty() {
+        stage(framer, tx, head, wqe.data.inline.as_slice(), len)?;
+    } else {
+        stage(framer, tx, head, sources.source(wqe.data.spot)?, len)?;
+    }
+    tx.end_of_fpdu();
+    Some(tx.framed_to())
+}
+
+/// Copies payload into staging, with the CRC over the copy.
+#[inline]
+fn stage<const N: usize, P: MemorySource + ?Sized>(
+    framer: &mut Framer,
+    tx: &mut TxBatch,
+    head: &[u8; N],
+    payload: &P,
+    len: usize,
+) -> Option<()> {
+    // Length field, pad and CRC need less than 16 bytes.
+    let room = N + len + 16;
+    let before = framer.position();
+    let framed = tx.stage_over(room, |out| {
+        let framed = framer.frame_into(head, payload, 0, len, out);
+        if payload.unmapped().is_some() {
+            return Err(());
+        }
+        framed.map_err(drop)
+    });
+    if framed.is_err() {
+        framer.rewind(before);
+    }
+    framed.ok()
+}

@@ -1,0 +1,93 @@
+//! Sends with Immediate Data, which iWARP does not have, between two QPs that are connected by
+//! their numbers.
+//!
+//! ```text
+//!   work request          messages (RFC 7306 section 6, RFC 5040 section 5.3)     completion
+//!   Send, 4 bytes  ──►    Immediate Data: the 4 bytes, then "SImm"          ──►   of the receive,
+//!                         Send: the payload                                       with the 4 bytes
+//! ```
+//!
+//! The Immediate Data comes first, because the receiver of a Send could not know whether to wait
+//! for it. It takes no receive of the program: the library has the buffer that each message on
+//! queue 0 needs (5041-7.1-06). Nothing is sent between the two messages. A receiver shows the last
+//! such data that came before the Send, and forgets it when other Immediate Data comes.
+//!
+//! Both sides say in the private data of MPA that they take it
+//! ([`hello`](crate::hello)). On other connections the marker has no meaning.
+
+use uwarp_ddp::UNTAGGED_HEADER;
+use uwarp_rdmap::Opcode;
+
+use super::post::PostErrorKind;
+use super::work::{ImmediateData, SendWqe};
+use super::{Connection, OpenStream, Stage};
+use crate::completion::CompletionQueue;
+use crate::wr::{SendOp, SendWr};
+
+/// Last bytes of Immediate Data that belongs to the next Send.
+const MARKER: [u8; 4] = *b"SImm";
+
+/// Returns the Immediate Data to send before a Send. Its flag for a solicited event is the Send's.
+pub(super) fn before_send(of_send: ImmediateData) -> ImmediateData {
+    let ([a, b, c, d, ..], [e, f, g, h]) = (of_send.data, MARKER);
+    ImmediateData {
+        data: [a, b, c, d, e, f, g, h],
+        solicited: false,
+    }
+}
+
+fn is_marked(data: &[u8]) -> bool {
+    data.get(4..) == Some(&MARKER)
+}
+
+/// Returns true if a segment with this head is Immediate Data that belongs to the next Send.
+pub(super) fn is_of_send(head: &[u8]) -> bool {
+    let untagged = head.first().is_some_and(|control| control & 0x80 == 0);
+    let opcode = head.get(1).map(|control| control & 0x0F);
+    untagged
+        && opcode == Some(Opcode::Immediate as u8)
+        && head.get(UNTAGGED_HEADER..).is_some_and(is_marked)
+}
+
+impl<Q: CompletionQueue> Connection<Q> {
+    /// Checks the Immediate Data of a request against what the peer takes.
+    pub(super) fn check_immediate(&self, wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
+        let Some(data) = wr.imm else {
+            return Ok(());
+        };
+        let takes = match &self.stage {
+            Stage::Open(stream) => stream.send_immediate,
+            // Not known yet. If the peer takes none, the request fails when its turn comes. A QP
+            // that has ended flushes it.
+            _ => self.pair.is_some() || self.state.flushes(),
+        };
+        match wr.op {
+            SendOp::Send { .. } if !takes => Err(PostErrorKind::NoSendWithImmediate),
+            SendOp::Send { .. } if data[4..] != [0; 4] => Err(PostErrorKind::LongImmediate),
+            SendOp::Write { .. } | SendOp::Immediate if takes && is_marked(&data) => {
+                Err(PostErrorKind::ReservedImmediate)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records that the peer takes Sends with Immediate Data, although no private data says so:
+    /// the QP is connected to itself.
+    pub fn take_send_immediate(&mut self) {
+        if let Stage::Open(stream) = &mut self.stage {
+            stream.send_immediate = true;
+        }
+    }
+
+    /// Keeps the Immediate Data of the Send that comes next.
+    pub(super) fn keep_immediate_of_send(&mut self, [a, b, c, d, ..]: [u8; 8]) {
+        self.immediate_of_send = Some([a, b, c, d]);
+    }
+}
+
+impl OpenStream {
+    /// Returns true if a request is a Send with Immediate Data and the peer takes none.
+    pub(super) fn refuses_immediate(&self, wqe: &SendWqe) -> bool {
+        !self.send_immediate && wqe.imm.is_some() && matches!(wqe.op, SendOp::Send { .. })
+    }
+}

@@ -1,0 +1,423 @@
+//! MPA startup of a connection, in both roles.
+
+use std::time::{Duration, Instant};
+
+use crate::hello;
+use crate::llp::LlpError;
+use crate::state::QpEvent;
+use crate::timers::Timer;
+use crate::times::after;
+use uwarp_ddp::{STag, TaggedOffset};
+use uwarp_mpa::{
+    ConfigError, Deframer, Framer, Initiator, InitiatorConfig, MpaErrorCode, Negotiated, Outcome,
+    Revision, Role, Rtr, StartupError,
+};
+use uwarp_rdmap::{OutMessage, ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError};
+
+use super::receive_buffer::ReceiveBuffer;
+use super::{Connection, Current, FinState, OpenStream, Stage};
+use crate::cause::{Cause, EndKind, LocalProblem};
+use crate::completion::CompletionQueue;
+use crate::event::{AsyncEvent, EndReason};
+use crate::mutants::mutate;
+use crate::peer::first_fpdu_delay;
+
+/// STag of the frames that serve as RTR indication.
+///
+/// The frames are empty, so a peer has no reason to check the STag. Some RNICs refuse STag 0
+/// nevertheless.
+pub(super) const RTR_STAG: STag = STag(1);
+/// Delay before TCP is connected again after a refusal (`Timeouts::refused`).
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+impl<Q: CompletionQueue> Connection<Q> {
+    /// Starts an initiator: the MPA Request is sent once TCP is connected.
+    ///
+    /// `again`: the driver can open another LLP stream, for a retry after a refusal or with
+    /// revision 1. Returns false if the QP is already in use.
+    pub fn start_initiator(
+        &mut self,
+        config: InitiatorConfig,
+        again: bool,
+    ) -> Result<bool, ConfigError> {
+        let initiator = Initiator::new(config.clone())?;
+        if self.failed_attempt.take().is_some() {
+            // The next address of the same connect call.
+            self.fin = FinState::default();
+        } else if !self.begin_startup() {
+            return Ok(false);
+        }
+        self.retry = again.then_some(config);
+        let timeouts = &self.ctx.settings.timeouts;
+        let asks = again && !timeouts.refused.is_zero();
+        self.retry_until = asks.then(|| after(self.now, timeouts.refused));
+        self.retry_at = None;
+        self.stage = Stage::TcpConnect(Box::new(initiator));
+        self.timers.set(
+            Timer::Stage,
+            after(self.now, self.ctx.settings.timeouts.connect),
+        );
+        Ok(true)
+    }
+
+    /// Schedules another connect after the peer's TCP refused one. Returns false if the time for
+    /// retries is over.
+    pub(super) fn refused(&mut self) -> bool {
+        let next = after(self.now, ASK_AGAIN);
+        let asks = self.retry_until.is_some_and(|until| next <= until);
+        if asks {
+            self.retry_at = Some(next);
+            self.timers.clear(Timer::Stage);
+        }
+        asks
+    }
+
+    /// Ends the attempt to connect to one address, which has failed.
+    ///
+    /// Returns true if other addresses remain. Posted work then stays queued.
+    pub(super) fn attempt_failed(&mut self, reason: &EndReason) -> bool {
+        if !self.more_addresses {
+            return false;
+        }
+        self.failed_attempt = Some(reason.clone());
+        self.more_addresses = false;
+        self.stage = Stage::Detached;
+        self.retry_at = None;
+        self.timers.clear(Timer::Stage);
+        true
+    }
+
+    /// Stops trying addresses. Ends the connection if the last attempt failed.
+    pub fn no_more_attempts(&mut self) {
+        self.more_addresses = false;
+        if let Some(reason) = self.failed_attempt.take() {
+            self.end(reason);
+            self.detach(QpEvent::LlpLost);
+        }
+    }
+
+    /// Starts a retry after a refusal: the driver has opened the next LLP stream.
+    pub fn retry_connect(&mut self) {
+        self.retry_at = None;
+        self.timers.set(
+            Timer::Stage,
+            after(self.now, self.ctx.settings.timeouts.connect),
+        );
+    }
+
+    /// Ends the connection, because no LLP stream can be opened. A refusal is not retried.
+    pub fn not_connected(&mut self, error: LlpError) {
+        self.retry_until = None;
+        self.lost(error);
+    }
+
+    /// Sends the MPA Request, because TCP is connected.
+    pub fn tcp_connected(&mut self) {
+        match std::mem::replace(&mut self.stage, Stage::Detached) {
+            Stage::TcpConnect(initiator) => {
+                self.tx
+                    .stage(|staged| staged.extend_from_slice(initiator.request()));
+                self.tx.end_of_startup();
+                let end = self.tx.framed_to();
+                self.recorder
+                    .startup_sent(self.now, initiator.request(), end);
+                tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "TCP is connected; the MPA Request follows");
+                self.stage = Stage::AwaitReply(initiator);
+                self.timers.set(
+                    Timer::Stage,
+                    after(self.now, self.ctx.settings.timeouts.reply),
+                );
+            }
+            other => self.stage = other,
+        }
+    }
+
+    /// Starts a responder: the consumer has accepted the peer's `request`.
+    ///
+    /// Sends `reply`; from then on FPDUs may arrive. Returns false if the QP is already in use.
+    pub fn start_responder(
+        &mut self,
+        request: &[u8],
+        reply: &[u8],
+        negotiated: Negotiated,
+        emss: usize,
+    ) -> bool {
+        if !self.begin_startup() {
+            return false;
+        }
+        self.recorder.startup_received(self.now, request);
+        self.tx.stage(|staged| staged.extend_from_slice(reply));
+        self.tx.end_of_startup();
+        let end = self.tx.framed_to();
+        self.recorder.startup_sent(self.now, reply, end);
+        let timeouts = &self.ctx.settings.timeouts;
+        let limit = if negotiated.rtr_offered.is_empty() {
+            timeouts.first_fpdu
+        } else {
+            // RFC 6581 section 9.2: the RTR indication does not depend on the ULP, so its time
+            // limit starts now.
+            Some(timeouts.rtr)
+        };
+        let due = limit.map(|limit| after(self.now, limit));
+        self.timers.set_or_clear(Timer::Stage, due);
+        let client_server = negotiated.rtr_offered.is_empty();
+        self.open(negotiated, emss);
+        if self.ctx.settings.send_first && client_server {
+            // The gate opens when the initiator's first FPDU arrives, and at this time at the
+            // latest.
+            let until = after(self.now, first_fpdu_delay(&self.ctx.settings));
+            self.timers.set(Timer::Hold, until);
+        }
+        // `AsyncEvent::Established` is raised when the first FPDU arrives.
+        self.event(QpEvent::Established)
+    }
+
+    /// Starts a connection whose MPA startup was done by the program. Returns false if the QP is
+    /// already in use.
+    pub fn start_open(&mut self, negotiated: Negotiated, emss: usize) -> bool {
+        if !self.begin_startup() {
+            return false;
+        }
+        let initiator = negotiated.role == Role::Initiator;
+        let limit = self.ctx.settings.timeouts.first_fpdu;
+        let due = limit.map(|limit| after(self.now, limit));
+        self.timers.set_or_clear(Timer::Stage, due);
+        self.emss = emss;
+        self.open(negotiated, emss);
+        if initiator {
+            self.arm_wake_up();
+            self.established = true;
+            self.pair_opened();
+            self.events.push(AsyncEvent::Established {
+                qp_num: self.ctx.qp_num,
+            });
+        }
+        self.event(QpEvent::Established)
+    }
+
+    /// Handles bytes received while the MPA Reply is awaited. Bytes after the Reply stay in `rx`.
+    pub(super) fn receive_reply(&mut self, rx: &mut ReceiveBuffer) {
+        let Stage::AwaitReply(initiator) = &mut self.stage else {
+            return;
+        };
+        match initiator.receive(rx.filled()) {
+            Ok((consumed, outcome)) => {
+                if outcome.is_some()
+                    && let Some(reply) = rx.filled().get(..consumed)
+                {
+                    self.recorder.startup_received(self.now, reply);
+                }
+                rx.discard(consumed);
+                match outcome {
+                    None => {}
+                    Some(Outcome::Accepted(reply) | Outcome::Impossible(reply, _))
+                        if self.is_no_rendezvous(&reply) =>
+                    {
+                        // The port belongs to another program now.
+                        self.pair_lost(&EndReason::PeerGone { last: None });
+                    }
+                    Some(Outcome::Accepted(negotiated)) => {
+                        let rtr = mutate!(negotiated.rtr, RtrNotSent => None);
+                        self.open(negotiated, self.emss);
+                        let delay = first_fpdu_delay(&self.ctx.settings);
+                        let until = (!delay.is_zero()).then(|| after(self.now, delay));
+                        self.timers.set_or_clear(Timer::Hold, until);
+                        self.arm_wake_up();
+                        self.event(QpEvent::Established);
+                        self.established = true;
+                        self.pair_opened();
+                        self.events.push(AsyncEvent::Established {
+                            qp_num: self.ctx.qp_num,
+                        });
+                        if let Some(rtr) = rtr {
+                            self.begin_rtr(rtr);
+                        }
+                    }
+                    Some(Outcome::Rejected(rejection)) => {
+                        let reason = EndReason::Rejected {
+                            private_data: rejection.private_data,
+                            peer_ird: rejection.peer_ird,
+                            peer_ord: rejection.peer_ord,
+                            ord_needed: rejection.ord_needed,
+                        };
+                        if !self.pair_lost(&reason) {
+                            self.end(reason);
+                            self.detach(QpEvent::StartupFailed);
+                        }
+                    }
+                    Some(Outcome::Impossible(negotiated, code)) => {
+                        self.open(negotiated, self.emss);
+                        self.refuse_reply(code);
+                    }
+                }
+            }
+            Err(error) => {
+                self.recorder.startup_received(self.now, rx.filled());
+                self.startup_failed(error);
+            }
+        }
+    }
+
+    /// Refuses a well-formed Reply that cannot be accepted (RFC 6581 sections 9.1 and 9.2).
+    fn refuse_reply(&mut self, code: MpaErrorCode) {
+        let cause = Cause::end(EndKind::ReplyRefused(code));
+        self.end_in_violation(StreamError::Mpa(code.code()), cause, None);
+    }
+
+    /// Enters Full Operation: DDP and RDMAP begin here (5044-7.1-04).
+    fn open(&mut self, mut negotiated: Negotiated, emss: usize) {
+        let role = negotiated.role;
+        tracing::debug!(
+            parent: &self.span, qp = self.ctx.qp_num, revision = ?negotiated.revision, crc = negotiated.crc,
+            ird = negotiated.ird, ord = negotiated.ord, "MPA startup is done"
+        );
+        // The local limits apply even if IRD and ORD were not negotiated: 0x3FFF leaves them to the
+        // ULPs, and revision 1 does not have them.
+        let limits = &self.ctx.settings;
+        // The RTR indication may be a Read. IRD and ORD must then be at least 1.
+        let rtr_ird = u16::from(negotiated.rtr_offered.read && role == Role::Responder);
+        let rtr_ord = u16::from(negotiated.rtr == Some(Rtr::Read) && role == Role::Initiator);
+        negotiated.ird = negotiated.ird.min(limits.max_ird).max(rtr_ird);
+        negotiated.ord = negotiated.ord.min(limits.max_ord).max(rtr_ord);
+        let tx_markers = mutate!(negotiated.tx_markers, MarkersNotSent => false);
+        if role == Role::Initiator {
+            self.timers.clear(Timer::Stage);
+        }
+        // Without ORD no Read can confirm Writes.
+        self.sq
+            .confirm_writes(self.placed_writes && negotiated.ord > 0);
+        self.immediate_of_send = None;
+        let send_immediate =
+            self.pair.is_some() && hello::takes_send_immediate(&negotiated.private_data);
+        self.negotiated = Some(negotiated.clone());
+        self.stage = Stage::Open(Box::new(OpenStream {
+            deframer: Deframer::new(negotiated.crc, negotiated.rx_markers),
+            framer: Framer::new(negotiated.crc, tx_markers),
+            rdmap: Stream::new(StreamConfig {
+                ird: negotiated.ird,
+                ord: negotiated.ord,
+            })
+            .with_peer(self.ctx.settings.peer),
+            gate: mutate!(negotiated.send_gate(), ResponderSendsFirst => uwarp_mpa::SendGate::Open),
+            mulpdu: self.ctx.settings.fpdu_segments.mulpdu(emss, tx_markers),
+            markers: tx_markers,
+            current: None,
+            message: OutMessage::default(),
+            answered_last: false,
+            first_awaited: role == Role::Responder,
+            extension: None,
+            rtr_read: false,
+            send_immediate,
+            negotiated,
+        }));
+    }
+
+    /// Begins an RTR indication (6581-5-01), which belongs to no work request.
+    ///
+    /// It is the first message of the connection, or a later empty Write that only wakes the peer
+    /// ([`WakeUp`](super::wake_up::WakeUp)).
+    pub(super) fn begin_rtr(&mut self, rtr: Rtr) {
+        let Stage::Open(stream) = &mut self.stage else {
+            return;
+        };
+        let message = match rtr {
+            Rtr::Send => stream.rdmap.begin_send(SendKind::default(), 0),
+            Rtr::Write => stream.rdmap.begin_write(RTR_STAG, TaggedOffset(0), 0),
+            Rtr::Read => {
+                let header = ReadRequestHeader {
+                    sink_stag: RTR_STAG,
+                    sink_to: TaggedOffset(0),
+                    len: 0,
+                    source_stag: RTR_STAG,
+                    source_to: TaggedOffset(0),
+                };
+                match stream.rdmap.begin_read(header) {
+                    Ok(message) => {
+                        stream.rtr_read = true;
+                        message
+                    }
+                    Err(_) => {
+                        // 6581-9.3-01: any other local error of enhanced setup has code 5. This is
+                        // the only such error: nothing else happens locally between the Reply and
+                        // the RTR indication, and a responder may send no FPDU in that time.
+                        let code = MpaErrorCode::LocalCatastrophic.code();
+                        let cause = Cause::local(LocalProblem::RtrRead);
+                        return self.end_in_violation(StreamError::Mpa(code), cause, None);
+                    }
+                }
+            }
+        };
+        stream.message = message;
+        stream.current = Some(Current::Rtr);
+    }
+
+    /// Handles the end of the stream during startup.
+    pub(super) fn startup_closed(&mut self, reset: bool) {
+        if let Stage::AwaitReply(initiator) = &mut self.stage {
+            let error = initiator.closed(reset);
+            self.startup_failed(error);
+        } else {
+            self.detach(QpEvent::StartupFailed);
+        }
+    }
+
+    pub(super) fn startup_timed_out(&mut self) {
+        if let Stage::AwaitReply(initiator) = &mut self.stage {
+            let error = initiator.timed_out();
+            self.startup_failed(error);
+        }
+    }
+
+    pub(super) fn first_fpdu_timed_out(&mut self) {
+        self.startup_failed(StartupError::RtrMissing);
+    }
+
+    fn startup_failed(&mut self, error: StartupError) {
+        // 6581-10-05: tries once more with revision 1, if the settings allow it.
+        if error.may_retry_with_revision_1()
+            && self.ctx.settings.retry_with_revision_1
+            && let Some(config) = &mut self.retry
+            && config.revision != Revision::One
+        {
+            config.revision = Revision::One;
+            if let Ok(initiator) = Initiator::new(config.clone()) {
+                tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "retry with MPA revision 1");
+                self.stage = Stage::TcpConnect(Box::new(initiator));
+                self.recorder.stream_over(self.tx.taken_to());
+                self.tx = super::transmit::TxBatch::default();
+                self.fin = super::FinState::default();
+                self.timers.set(
+                    Timer::Stage,
+                    after(self.now, self.ctx.settings.timeouts.connect),
+                );
+                self.reconnect = true;
+                return;
+            }
+        }
+        // 5044-8-09: an invalid startup frame closes TCP at once.
+        let reason = EndReason::StartupFailed { error };
+        if self.pair_lost(&reason) {
+            return;
+        }
+        self.end(reason);
+        self.detach(QpEvent::LlpLost);
+    }
+
+    /// Sets the current time, and ends a hold that has expired.
+    pub fn set_now(&mut self, now: Instant) {
+        self.now = now;
+        if self.timers.take_due(Timer::Hold, now) {
+            // The gate is closed only on a responder with `Settings::send_first`.
+            if let Stage::Open(stream) = &mut self.stage
+                && !stream.gate.may_send()
+            {
+                stream.gate = uwarp_mpa::SendGate::Open;
+                // The initiator may have nothing to send until it has received, so its first FPDU
+                // is not due any more. Once a close has begun, the timer belongs to the close.
+                if !self.fin.wanted {
+                    self.timers.clear(Timer::Stage);
+                }
+            }
+        }
+    }
+}

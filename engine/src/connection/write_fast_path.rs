@@ -1,0 +1,148 @@
+//! Fast path for Writes of the peer: places the payload of a verified FPDU in memory.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crate::mem::{Landing, PlaceFault, WriteTargetCache};
+use uwarp_ddp::{DdpError, Header, TAGGED_HEADER, TaggedFault};
+use uwarp_mpa::Ulpdu;
+use uwarp_rdmap::{HEAD_LEN, StreamError};
+
+use super::{Connection, Stage};
+use crate::cause::{LocalProblem, Unmapped};
+use crate::completion::CompletionQueue;
+use crate::mutants::mutate;
+
+impl<Q: CompletionQueue> Connection<Q> {
+    /// Handles a segment of a Write that passes all checks, as most do.
+    ///
+    /// Returns false, with no effect, for all other segments, including a Write that is refused.
+    /// The general path then handles them. A test sends the same segments through both paths.
+    #[inline]
+    pub(super) fn try_fast_write(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        targets: &mut WriteTargetCache,
+    ) -> bool {
+        let Stage::Open(stream) = &mut self.stage else {
+            return false;
+        };
+        if stream.first_awaited {
+            return false;
+        }
+        let Some(head) = ulpdu
+            .run(0, TAGGED_HEADER)
+            .and_then(|run| run.first_chunk())
+        else {
+            return false;
+        };
+        let Some(segment) = stream.rdmap.write_segment(head, ulpdu.len()) else {
+            return false;
+        };
+        let (stag, to, len, last) = (segment.stag, segment.to.0, segment.len, segment.last);
+        let asker = self.ctx.asker(self.access);
+        let Ok(landing) = targets.check_write(&self.ctx.table, stag, to, len, &asker) else {
+            return false;
+        };
+        stream.gate.fpdu_validated();
+        stream.rdmap.write_received(segment);
+        self.recorder.received(self.now, head, ulpdu.len());
+        self.count_write(len, last);
+        self.place_write(landing, targets, ulpdu, TAGGED_HEADER, len);
+        true
+    }
+
+    /// Counts the bytes of a Write. If Immediate Data follows the Write, its completion reports
+    /// them.
+    #[inline]
+    pub(super) fn count_write(&mut self, len: u32, last: bool) {
+        let before = match self.last_write {
+            (bytes, true) => bytes,
+            (_, false) => 0,
+        };
+        let bytes = before.saturating_add(len);
+        self.last_write = (bytes, !last);
+        self.unreported_write |= last && bytes > 0;
+    }
+
+    /// Raises an event on the send CQ for a completed Write of the peer, if the program may wait
+    /// for it. Call it when no request is outstanding.
+    ///
+    /// The program must have enabled such events
+    /// (`Settings::event_on_write`), and no posted receive may
+    /// complete on that CQ. A program that never posted a request gets no event, because it is not
+    /// waiting to post more.
+    #[cold]
+    pub(super) fn raise_write_event(&mut self) {
+        self.unreported_write = false;
+        let ctx = &*self.ctx;
+        if !ctx.settings.event_on_write || !ctx.send_cq.has_channel() || self.sq.posted_to() == 0 {
+            return;
+        }
+        let receives_complete_there = ctx.send_cq.is_same(&ctx.recv_cq);
+        if receives_complete_there && self.rq.next_len().is_some() {
+            return;
+        }
+        // This thread has placed the bytes and now reads whether the CQ is armed. The program arms
+        // the CQ and then reads memory. The fence ensures that at least one of the two threads sees
+        // the other's change. (A CQ with many QPs is armed without the locks of their connections.)
+        fence(Ordering::SeqCst);
+        ctx.send_cq.event_without_completion();
+    }
+
+    #[inline]
+    pub(super) fn place_write(
+        &mut self,
+        landing: Landing,
+        targets: &mut WriteTargetCache,
+        ulpdu: &Ulpdu<'_>,
+        payload_at: usize,
+        len: u32,
+    ) {
+        let placed = match ulpdu.run(payload_at, len as usize) {
+            Some(run) => targets.place(landing, 0, run),
+            None => {
+                let mut at = 0;
+                ulpdu
+                    .pieces(payload_at, len as usize)
+                    .try_for_each(|piece| {
+                        targets.place(landing, at, piece)?;
+                        at += piece.len();
+                        Ok(())
+                    })
+            }
+        };
+        if let Err(fault) = mutate!(placed, BoundsOffByOne => Ok(())) {
+            targets.leave();
+            match fault {
+                PlaceFault::Tagged(fault) => self.write_target_gone(fault, ulpdu),
+                PlaceFault::Unmapped => self.write_target_unmapped(ulpdu),
+            }
+        }
+    }
+
+    /// Ends the connection, because the program has unmapped the target of a Write.
+    ///
+    /// The STag and the bounds of the Write are valid, so no protection error of DDP or RDMAP is
+    /// true. The error is of this host alone: a local catastrophic error (5040-4.8-i01).
+    #[cold]
+    fn write_target_unmapped(&mut self, ulpdu: &Ulpdu<'_>) {
+        let mut scratch = [0; HEAD_LEN];
+        let stag = match Header::parse(ulpdu.head(&mut scratch)) {
+            Ok((Header::Tagged(header), _)) => header.stag.0,
+            _ => 0,
+        };
+        let by = Unmapped::Write;
+        self.fail_locally(None, None, LocalProblem::Unmapped { stag, by });
+    }
+
+    /// Ends the connection, because the region was deregistered between the check and the
+    /// placement.
+    #[cold]
+    fn write_target_gone(&mut self, fault: TaggedFault, ulpdu: &Ulpdu<'_>) {
+        let error = StreamError::Ddp(DdpError::Tagged(fault));
+        let mut scratch = [0; HEAD_LEN];
+        let head = ulpdu.head(&mut scratch);
+        let cause = self.cause_of(error, head, ulpdu.len());
+        self.end_in_violation(error, cause, Some((head, ulpdu.len())));
+    }
+}
