@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use uwarp_agent::{Agent, ServeError, random_token, serve};
 use uwarp_verbs::Device;
+use uwarp_verbs::environment::TOKEN;
 use uwarp_verbs::llp::LlpError;
 
 use crate::address::{Host, PortOrAddress};
@@ -43,7 +44,7 @@ pub(crate) struct Options {
     #[arg(
         long,
         value_name = "TOKEN",
-        env = "UWARP_TOKEN",
+        env = TOKEN,
         hide_env_values = true
     )]
     token: Option<String>,

@@ -5,142 +5,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use uwarp_verbs::Settings;
 use uwarp_verbs::capture::{Capture, CaptureOptions};
-use uwarp_verbs::environment::{FLAG_VALUES, flag};
 use uwarp_verbs::messages;
-use uwarp_verbs::{FpduSegments, Peer, Revision, Settings};
+use uwarp_verbs::options::Chosen;
 
 use crate::failure::{Failure, Report};
+use crate::options::{chosen, of_devices, options_of_table};
 use crate::output::{Output, end_quietly, notice};
 
-/// Options of every command.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Protocol and capture")]
-pub(crate) struct Common {
-    /// Capture all traffic to FILE in pcapng format; `-` is stdout
-    #[arg(long, value_name = "FILE", env = "UWARP_PCAP", hide_env_values = true)]
-    pcap: Option<PathBuf>,
-    /// CRC32C on every FPDU; it is used when either side asks for it
-    #[arg(
-        long,
-        value_enum,
-        default_value = "on",
-        env = "UWARP_CRC",
-        hide_env_values = true
-    )]
-    crc: Switch,
-    /// Ask the peer to insert Markers into the data it sends
-    #[arg(
-        long,
-        value_enum,
-        default_value = "off",
-        env = "UWARP_MARKERS",
-        hide_env_values = true
-    )]
-    markers: Switch,
-    /// Maximum number of TCP segments that an outgoing FPDU may span, 1 to 506. Above 1, FPDUs are
-    /// fewer and longer, but not aligned with segments (RFC 5044 section 4.5). That helps where
-    /// segments are cut below TCP. 506 means as many as there is room for. Some adapters refuse
-    /// such FPDUs (docs/links.md)
-    #[arg(
-        long,
-        value_name = "COUNT",
-        default_value_t,
-        env = "UWARP_FPDU_SEGMENTS",
-        hide_env_values = true
-    )]
-    fpdu_segments: FpduSegments,
-    /// Send payloads of 8 KiB and more directly from the program's memory when the CRC is on,
-    /// without a copy. They must stay unchanged until the request completes. Up to 12 % faster at
-    /// 64 KiB, up to 6 % slower at 1 MiB (docs/performance.md)
-    #[arg(
-        long,
-        env = "UWARP_SEND_IN_PLACE",
-        hide_env_values = true,
-        value_parser = on_or_off
-    )]
-    send_in_place: bool,
-    /// MPA revision: 2 is RFC 6581; 1 is RFC 5044 alone, for a server too
-    #[arg(
-        long,
-        value_enum,
-        default_value = "2",
-        env = "UWARP_MPA",
-        hide_env_values = true
-    )]
-    mpa: Mpa,
-    /// Profile of the peer. For `siw`, the Linux driver: reads Terminate Messages by siw's layout,
-    /// states IRD as a power of two, refuses private data that siw cannot take, and holds the first
-    /// FPDU back for 200 ms
-    #[arg(
-        long,
-        value_enum,
-        default_value = "rfc",
-        env = "UWARP_PEER",
-        hide_env_values = true
-    )]
-    peer: PeerName,
-}
+/// Options of the commands that open a device, without the device itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Common(Chosen);
 
-/// Parses the value of an environment variable. The drop-in library accepts the same words.
-fn on_or_off(value: &str) -> Result<bool, String> {
-    flag(value).ok_or_else(|| format!("expected {FLAG_VALUES}"))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Switch {
-    On,
-    Off,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Mpa {
-    #[value(name = "1")]
-    One,
-    #[value(name = "2")]
-    Two,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum PeerName {
-    /// A peer that follows the RFCs
-    Rfc,
-    /// Linux siw (Soft-iWARP)
-    Siw,
-}
-
-impl PeerName {
-    pub(crate) fn profile(self) -> Peer {
-        match self {
-            PeerName::Rfc => Peer::Rfc,
-            PeerName::Siw => Peer::Siw,
-        }
-    }
-}
+options_of_table!(Common, of_devices(|name| name != "device"), chosen);
 
 impl Common {
     /// Returns the device settings that these options select.
     pub(crate) fn settings(&self) -> Settings {
-        let revision = match self.mpa {
-            Mpa::One => Revision::One,
-            Mpa::Two => Revision::Two,
-        };
-        Settings::default()
-            .crc(self.crc == Switch::On)
-            .markers(self.markers == Switch::On)
-            .fpdu_segments(self.fpdu_segments)
-            .send_in_place(self.send_in_place)
-            .revision(revision)
-            .accept_revision(revision)
-            .peer(self.peer.profile())
+        self.0.settings.clone()
     }
 
     /// Returns the destination of text: stderr if the capture goes to stdout, otherwise stdout.
     pub(crate) fn output(&self) -> Output {
-        match &self.pcap {
+        match &self.0.pcap {
             Some(path) if path == Path::new("-") => Output::Stderr,
             _ => Output::Stdout,
         }
@@ -148,7 +38,7 @@ impl Common {
 
     /// Opens the capture, if the options request one.
     pub(crate) fn capture(&self) -> Result<Option<Recording>, Failure> {
-        let Some(path) = &self.pcap else {
+        let Some(path) = &self.0.pcap else {
             return Ok(None);
         };
         let is_stdout = path == Path::new("-");
@@ -282,6 +172,7 @@ pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use uwarp_verbs::{FpduSegments, Peer, Revision};
 
     use super::*;
 
@@ -291,30 +182,20 @@ mod tests {
         common: Common,
     }
 
-    fn settings(args: &[&str]) -> Settings {
-        let words = std::iter::once(&"command").chain(args);
+    fn settings(args: &str) -> Settings {
+        let words = std::iter::once("command").chain(args.split_whitespace());
         Command::try_parse_from(words).unwrap().common.settings()
     }
 
     #[test]
     fn what_is_asked_for_reaches_the_device() {
-        let usual = settings(&[]);
+        let usual = settings("");
         assert!(usual.crc && !usual.markers && !usual.send_in_place);
         assert_eq!(usual.fpdu_segments, FpduSegments::ONE);
         assert_eq!(usual.revision, Revision::Two);
-        let other = settings(&[
-            "--crc",
-            "off",
-            "--markers",
-            "on",
-            "--fpdu-segments",
-            "45",
-            "--send-in-place",
-            "--mpa",
-            "1",
-            "--peer",
-            "siw",
-        ]);
+        let other = settings(
+            "--crc off --markers on --fpdu-segments 45 --send-in-place --mpa 1 --peer siw",
+        );
         assert!(!other.crc && other.markers && other.send_in_place);
         assert_eq!(other.fpdu_segments.get(), 45);
         assert_eq!(

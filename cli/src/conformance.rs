@@ -14,10 +14,13 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use uwarp_conformance::report::{Counts, failure, many, summary};
 use uwarp_conformance::{Config, Outcome, Progress, Selection, Target, Verdict, run};
+use uwarp_verbs::environment::TOKEN;
+use uwarp_verbs::options::Chosen;
 
 use crate::address::HostPort;
 use crate::device::DeviceOption;
 use crate::failure::{Failure, Report};
+use crate::options::{chosen, options_of_table, with_help};
 use crate::output::{Output, notice};
 use crate::signals::catch_stop_signals;
 use about::{print_case, print_coverage, print_list};
@@ -52,7 +55,7 @@ pub(crate) struct Options {
     #[arg(
         long,
         value_name = "TOKEN",
-        env = "UWARP_TOKEN",
+        env = TOKEN,
         hide_env_values = true
     )]
     token: Option<String>,
@@ -86,27 +89,8 @@ pub(crate) struct Options {
     /// Seed of the payload bytes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// C bit that the suite sends; CRC32C is used unless both sides do without
-    #[arg(
-        long,
-        value_enum,
-        default_value = "on",
-        env = "UWARP_CRC",
-        hide_env_values = true
-    )]
-    crc: Switch,
-    /// M bit that the suite sends; if on, the target has to insert Markers
-    #[arg(
-        long,
-        value_enum,
-        default_value = "off",
-        env = "UWARP_MARKERS",
-        hide_env_values = true
-    )]
-    markers: Switch,
-    /// MPA revision of the suite's Requests
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2), default_value_t = 2, env = "UWARP_MPA", hide_env_values = true)]
-    mpa: u8,
+    #[command(flatten)]
+    startup: Startup,
     /// List the cases, one a line, and play none
     #[arg(long)]
     list: bool,
@@ -128,11 +112,25 @@ enum RoleName {
     Responder,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Switch {
-    On,
-    Off,
-}
+/// Options for the MPA startup frames of the suite.
+#[derive(Debug)]
+struct Startup(Chosen);
+
+options_of_table!(
+    Startup,
+    with_help(&[
+        (
+            "crc",
+            "C bit that the suite sends; CRC32C is used unless both sides do without"
+        ),
+        (
+            "markers",
+            "M bit that the suite sends; if on, the target has to insert Markers"
+        ),
+        ("mpa", "MPA revision of the suite's Requests"),
+    ]),
+    chosen
+);
 
 /// Plays the cases, or describes them.
 ///
@@ -315,9 +313,10 @@ fn config(options: &Options) -> Result<Config, Failure> {
     config.agent_token.clone_from(&options.token);
     config.timeout = options.timeout;
     config.settle = Duration::from_millis(options.settle);
-    config.crc = options.crc == Switch::On;
-    config.markers = options.markers == Switch::On;
-    config.revision = options.mpa;
+    let Startup(chosen) = &options.startup;
+    config.crc = chosen.settings.crc;
+    config.markers = chosen.settings.markers;
+    config.revision = chosen.settings.revision.code();
     config.strict = options.strict;
     config.dangerous = options.dangerous;
     config.target_initiates = options.role == RoleName::Initiator;

@@ -4,58 +4,23 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
 use uwarp_conformance::{Config, KernelTcp, LlpTcp};
 use uwarp_verbs::llp::kernel::KernelSettings;
 use uwarp_verbs::llp::{DeviceSpec, Network};
+use uwarp_verbs::options::Chosen;
 use uwarp_verbs::{AsyncEvent, Device, Settings};
 
 use crate::common::Recording;
 use crate::failure::Failure;
+use crate::options::{chosen, of_devices, options_of_table};
 use crate::output::notice;
 use crate::signals::remove_socket_files_on_signals;
 
 /// Option of every command that opens a device.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Protocol and capture")]
-pub(crate) struct DeviceOption {
-    /// The network: tcp, tcp:ADDR, tap:NAME,ip=ADDR, raw:INTERFACE,ip=ADDR or
-    /// unix:LOCAL,REMOTE,ip=ADDR (--help explains them)
-    ///
-    /// tcp:127.0.0.1
-    ///   The kernel's TCP, with the local address to use (optional).
-    ///   congestion=NAME may follow the address: a congestion control of the
-    ///   kernel. The default is the system's, but reno within this host if
-    ///   the system's is BBR. Needs no privilege.
-    /// tap:uw0,ip=192.0.2.1/24
-    ///   TCP/IP in this process on a TAP device, which exists or is created;
-    ///   the kernel is the other end. Needs /dev/net/tun, and CAP_NET_ADMIN
-    ///   or a device that root has created for you.
-    /// raw:veth0,ip=192.0.2.1/24
-    ///   The same on a raw socket on an interface, best one end of a veth
-    ///   pair. The kernel must not have the address. Needs CAP_NET_RAW.
-    /// unix:/tmp/a,/tmp/b,ip=192.0.2.1/24
-    ///   The same on Ethernet frames in Unix datagrams, received at the
-    ///   first path and sent to the second. The other end is QEMU's
-    ///   -netdev dgram or another uwarp. Needs no privilege.
-    ///
-    /// The last three take more keys, in any order: ip= again (IPv6 too),
-    /// gw=ADDR, mtu=BYTES, mac=XX:XX:XX:XX:XX:XX (not raw),
-    /// congestion=none|reno|cubic, offload=auto|off (not unix),
-    /// recovery=timer|early (retransmit lost data after a second, or as soon
-    /// as the loss shows; on tap and raw only with offload=off). For tests:
-    /// loss=, duplicate=, reorder=, corrupt= (probabilities, 0 to 1) and
-    /// seed=NUMBER.
-    #[arg(
-        long = "device",
-        value_name = "DEVICE",
-        default_value = "tcp",
-        env = "UWARP_DEVICE",
-        hide_env_values = true,
-        verbatim_doc_comment
-    )]
-    spec: DeviceSpec,
-}
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceOption(Chosen);
+
+options_of_table!(DeviceOption, of_devices(|name| name == "device"), chosen);
 
 impl DeviceOption {
     /// Opens the device.
@@ -64,20 +29,20 @@ impl DeviceOption {
         settings: Settings,
         recording: Option<&Recording>,
     ) -> Result<Device, Failure> {
-        open(&self.spec, settings, recording)
+        open(&self.0.device, settings, recording)
     }
 
     /// Selects the network of the conformance suite. It is either TCP/IP in this process, or the
     /// kernel's TCP with the address that the option names, if any.
     pub(crate) fn configure(&self, config: &mut Config) -> Result<(), Failure> {
-        config.network = if self.spec.is_user_space() {
+        config.network = if self.0.device.is_user_space() {
             Arc::new(LlpTcp::new(network(
-                &self.spec,
+                &self.0.device,
                 KernelSettings::default(),
                 None,
             )?))
         } else {
-            let source = self.spec.addresses().first().copied();
+            let source = self.0.device.addresses().first().copied();
             Arc::new(KernelTcp { source })
         };
         Ok(())
@@ -86,7 +51,7 @@ impl DeviceOption {
     /// Default address of a server: the device's only address, or all addresses if it has several
     /// or none.
     pub(crate) fn listen_ip(&self) -> IpAddr {
-        match self.spec.addresses()[..] {
+        match self.0.device.addresses()[..] {
             [addr] => addr,
             _ => Ipv4Addr::UNSPECIFIED.into(),
         }
@@ -94,21 +59,21 @@ impl DeviceOption {
 
     /// Returns true if the option names addresses of this machine.
     pub(crate) fn has_addresses(&self) -> bool {
-        !self.spec.addresses().is_empty()
+        !self.0.device.addresses().is_empty()
     }
 
     /// Returns true if the device has its own TCP/IP.
     pub(crate) fn is_user_space(&self) -> bool {
-        self.spec.is_user_space()
+        self.0.device.is_user_space()
     }
 
     /// Default source address of a client. `None` if the device has its own TCP/IP, which chooses
     /// the address.
     pub(crate) fn source(&self) -> Option<SocketAddr> {
-        if self.spec.is_user_space() {
+        if self.0.device.is_user_space() {
             return None;
         }
-        let addr = self.spec.addresses().first().copied();
+        let addr = self.0.device.addresses().first().copied();
         addr.map(|addr| SocketAddr::new(addr, 0))
     }
 }
@@ -163,9 +128,9 @@ mod tests {
     use super::*;
 
     fn option(text: &str) -> DeviceOption {
-        DeviceOption {
-            spec: text.parse().unwrap(),
-        }
+        let mut chosen = Chosen::default();
+        chosen.device = text.parse().unwrap();
+        DeviceOption(chosen)
     }
 
     #[test]

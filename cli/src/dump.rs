@@ -11,9 +11,10 @@ use std::time::Duration;
 use clap::Args;
 use uwarp_capture::decode::{Decoder, Frame};
 use uwarp_capture::{ReadError, Reader};
+use uwarp_verbs::options::Chosen;
 
-use crate::common::PeerName;
 use crate::failure::{Failure, Report};
+use crate::options::{chosen, options_of_table, with_help};
 use crate::output::Output;
 
 /// Options of `uwarp dump`.
@@ -43,17 +44,23 @@ pub(crate) struct Options {
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
-    /// Sender of Terminate Messages that can be read in two ways: by the layout of RFC 5040, or by
-    /// that of Linux siw
-    #[arg(
-        long,
-        value_enum,
-        default_value = "rfc",
-        env = "UWARP_PEER",
-        hide_env_values = true
-    )]
-    peer: PeerName,
+    #[command(flatten)]
+    peer: Sender,
 }
+
+/// Option for the sender of Terminate Messages.
+#[derive(Debug)]
+struct Sender(Chosen);
+
+options_of_table!(
+    Sender,
+    with_help(&[(
+        "peer",
+        "Sender of Terminate Messages that can be read in two ways: by the layout of RFC 5040, or \
+         by that of Linux siw",
+    )]),
+    chosen
+);
 
 /// Prints the frames that pass the filters, and counts them.
 struct Printer<'a> {
@@ -76,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 fn decode(options: &Options) -> Result<(), Failure> {
     let mut reader = open(&options.file)?;
-    let mut decoder = Decoder::new(options.peer.profile());
+    let mut decoder = Decoder::new(options.peer.0.settings.peer);
     let mut printer = Printer {
         options,
         began: None,

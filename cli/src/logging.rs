@@ -4,24 +4,23 @@
 use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
+use uwarp_verbs::environment::LOG;
 use uwarp_verbs::messages;
 
 use crate::failure::{Failure, Report};
 use crate::output::exit_if_closed;
 
-const VARIABLE: &str = "UWARP_LOG";
-
 /// Starts the log if `UWARP_LOG` is set.
 pub(crate) fn start() -> Result<(), Failure> {
-    let Ok(directives) = std::env::var(VARIABLE) else {
+    let Ok(directives) = std::env::var(LOG) else {
         return Ok(());
     };
     if directives.is_empty() {
         return Ok(());
     }
     let filter = EnvFilter::try_new(&directives).map_err(|error| {
-        let report = Report::new(format!("{VARIABLE}={directives} cannot be parsed: {error}"));
-        let advice = format!("use {VARIABLE}=debug or {VARIABLE}=uwarp_verbs=trace");
+        let report = Report::new(format!("{LOG}={directives} cannot be parsed: {error}"));
+        let advice = format!("use {LOG}=debug or {LOG}=uwarp_verbs=trace");
         Failure::Usage(report.advice(advice))
     })?;
     tracing_subscriber::fmt()

@@ -32,6 +32,7 @@ mod explain;
 mod failure;
 mod generated;
 mod logging;
+mod options;
 mod output;
 mod perf;
 mod rdma;

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use uwarp_perf::{Client, Event, Figures, PerfError, Plan, Results, Row, Server};
 use uwarp_verbs::Device;
+use uwarp_verbs::environment::TOKEN;
 
 use crate::address::Host;
 use crate::common;
@@ -264,11 +265,11 @@ fn listen(options: &Options, device: &Device) -> Result<Server, Failure> {
 fn server_token(options: &Options) -> Result<Option<String>, Failure> {
     let token = match &options.token {
         Some(token) => Some(token.clone()),
-        None => match std::env::var("UWARP_TOKEN") {
+        None => match std::env::var(TOKEN) {
             Ok(token) => Some(token),
             Err(VarError::NotPresent) => None,
             Err(VarError::NotUnicode(_)) => {
-                let report = Report::new("UWARP_TOKEN is not valid UTF-8");
+                let report = Report::new(format!("{TOKEN} is not valid UTF-8"));
                 return Err(Failure::Usage(report.advice("use letters and digits")));
             }
         },

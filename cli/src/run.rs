@@ -16,12 +16,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use clap::{Args, ValueEnum};
-use uwarp_verbs::FpduSegments;
-use uwarp_verbs::environment::DeviceNames;
-use uwarp_verbs::llp::DeviceSpec;
+use clap::{Arg, ArgAction, Args, ValueEnum};
+use uwarp_verbs::options::{Chosen, Kind, OPTIONS, UserOption};
 
 use crate::failure::{Failure, Report};
+use crate::options::{flag, given, options_of_table};
 use crate::output::Output;
 use crate::signals;
 
@@ -31,68 +30,10 @@ const NOT_FOUND: u8 = 127;
 const CANNOT_RUN: u8 = 126;
 
 #[derive(Args, Debug)]
-#[command(
-    after_help = "A flag that is not given leaves its environment variable unchanged: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
-    UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_SEND_IN_PLACE, UWARP_MPA, UWARP_PEER, UWARP_PERSONA, UWARP_NAME, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY, \
-    UWARP_PORT_OFFSET, UWARP_WRITE_EVENTS, UWARP_QUIET.\n\
-    The exit status is the program's; 127 if the program is not found, 126 if it cannot be run, or not on uwarp."
-)]
+#[command(after_help = after_help())]
 pub(crate) struct Options {
-    /// The network: tcp, tcp:ADDR, tap:NAME,ip=ADDR, raw:INTERFACE,ip=ADDR or
-    /// unix:LOCAL,REMOTE,ip=ADDR ('uwarp rping --help' explains them)
-    #[arg(long, value_name = "DEVICE", value_parser = device)]
-    device: Option<String>,
-    /// Capture all traffic to FILE in pcapng format
-    #[arg(long, value_name = "FILE")]
-    pcap: Option<PathBuf>,
-    /// CRC32C on every FPDU; it is used when either side asks for it [default: on]
-    #[arg(long)]
-    crc: Option<Switch>,
-    /// Ask the peer to insert Markers into the data it sends [default: off]
-    #[arg(long)]
-    markers: Option<Switch>,
-    /// Maximum number of TCP segments that an outgoing FPDU may span, 1 to 506. Above 1, FPDUs are
-    /// not aligned with segments ('uwarp rping --help' says more) [default: 1]
-    #[arg(long, value_name = "COUNT")]
-    fpdu_segments: Option<FpduSegments>,
-    /// Send payloads of 8 KiB and more directly from the program's memory when the CRC is on,
-    /// without a copy. Only for programs that leave this memory unchanged until the request
-    /// completes; others lose the connection by a wrong CRC
-    #[arg(long)]
-    send_in_place: bool,
-    /// MPA revision [default: 2]
-    #[arg(long)]
-    mpa: Option<Mpa>,
-    /// Profile of the peer [default: rfc]
-    #[arg(long)]
-    peer: Option<Peer>,
-    /// Kind of device that the program sees. Queue pairs are connected by number with 'roce' only
-    /// [default: roce, or iwarp with '--peer siw' or '--mpa 1', which exclude roce]
-    #[arg(long)]
-    persona: Option<Persona>,
-    /// Name of the device, 1 to 63 letters, digits, _ or -. Given several times: names of several
-    /// devices, which are all the same RNIC [default: uwarp0]
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = device_name)]
-    name: Vec<String>,
-    /// End a connection whose message finds no receive posted, as the RFC says, instead of holding
-    /// the message
-    #[arg(long, conflicts_with = "hold")]
-    strict: bool,
-    /// Milliseconds to hold a message that finds no receive posted. If its sender closes meanwhile,
-    /// the message is held for at most two more seconds [default: 10000]
-    #[arg(long, value_name = "MS")]
-    hold: Option<u64>,
-    /// Milliseconds for which a connection attempt is repeated if the peer's TCP refuses it; 0
-    /// tries once [default: 3000]
-    #[arg(long, value_name = "MS")]
-    connect_retry: Option<u64>,
-    /// Number to add to every port of librdmacm, on both sides, for programs that use one port
-    /// number in TCP and in RDMA [default: 0]
-    #[arg(long, value_name = "PORTS")]
-    port_offset: Option<u16>,
-    /// Do not explain on stderr why a connection ended
-    #[arg(long)]
-    quiet: bool,
+    #[command(flatten)]
+    flags: Flags,
     /// Also preload the library, for programs that load libibverbs by a path of their own, and show
     /// the device in /sys/class/infiniband and /dev/infiniband, for programs that look there (UCX,
     /// NCCL)
@@ -114,34 +55,38 @@ pub(crate) struct Options {
     args: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Switch {
-    On,
-    Off,
+/// Options of the table that were given, with the values of their variables.
+#[derive(Debug)]
+struct Flags(Vec<(&'static UserOption, OsString)>);
+
+options_of_table!(Flags, flags(), given);
+
+/// Declares the options of the table. They have no default and read no variable: the library does.
+fn flags() -> impl Iterator<Item = Arg> {
+    OPTIONS.iter().filter_map(|option| {
+        let help = option.run_help.or(option.help)?;
+        let help = match (option.kind, option.default) {
+            (Kind::Switch(_), _) | (_, None) => help.to_owned(),
+            (_, Some(default)) => format!("{help} [default: {default}]"),
+        };
+        let arg = flag(option)?.help(help);
+        Some(match option.flag {
+            Some("name") => arg.action(ArgAction::Append).value_delimiter(','),
+            Some("strict") => arg.conflicts_with("UWARP_HOLD"),
+            _ => arg,
+        })
+    })
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Mpa {
-    #[value(name = "1")]
-    One,
-    #[value(name = "2")]
-    Two,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Peer {
-    /// A peer that follows the RFCs
-    Rfc,
-    /// Linux siw (Soft-iWARP)
-    Siw,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Persona {
-    /// An iWARP RNIC
-    Iwarp,
-    /// A RoCE v2 adapter; queue pairs are connected by librdmacm or by number
-    Roce,
+fn after_help() -> String {
+    let options = OPTIONS.iter().filter(|option| option.flag.is_some());
+    let variables: Vec<_> = options.map(|option| option.variable).collect();
+    format!(
+        "A flag that is not given leaves its environment variable unchanged: {}.\n\
+        The exit status is the program's; 127 if the program is not found, 126 if it cannot be \
+        run, or not on uwarp.",
+        variables.join(", ")
+    )
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -150,63 +95,29 @@ enum Sysfs {
     Namespace,
 }
 
-/// Checks that the device is valid. The library parses the text again.
-fn device(text: &str) -> Result<String, String> {
-    let parsed = text.parse::<DeviceSpec>();
-    parsed.map_or_else(|error| Err(error.to_string()), |_| Ok(text.to_owned()))
-}
-
-/// Checks that the name of a device is valid. The library parses the text again.
-fn device_name(text: &str) -> Result<String, String> {
-    let parsed = text.parse::<DeviceNames>();
-    parsed.map_or_else(|error| Err(error.to_string()), |_| Ok(text.to_owned()))
-}
-
-/// Returns the name that a value has on the command line.
-fn value_name(value: Option<impl ValueEnum>) -> Option<OsString> {
-    let value = value?.to_possible_value()?;
-    Some(value.get_name().into())
-}
-
 impl Options {
     /// Returns the environment variables that pass the given flags to the library.
     fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Failure> {
-        // The path must be absolute, because the program may change its working directory.
-        let pcap = self.pcap.as_deref().map(std::path::absolute).transpose();
-        let pcap = pcap.map_err(|error| {
-            Failure::because(format!("the path of the capture is unusable: {error}"))
-        })?;
-        let names = self.name.join(",");
-        let names = (!names.is_empty()).then(|| names.parse::<DeviceNames>());
-        let names = names.transpose().map_err(|error| {
-            Failure::Usage(Report::new(format!("the flags --name are wrong: {error}")))
-        })?;
-        let set = |set: bool| set.then(|| "1".into());
-        let number = |number: Option<u64>| number.map(|number| number.to_string().into());
-        let all = [
-            ("UWARP_DEVICE", self.device.as_ref().map(Into::into)),
-            ("UWARP_PCAP", pcap.map(Into::into)),
-            ("UWARP_CRC", value_name(self.crc)),
-            ("UWARP_MARKERS", value_name(self.markers)),
-            (
-                "UWARP_FPDU_SEGMENTS",
-                number(self.fpdu_segments.map(|count| count.get().into())),
-            ),
-            ("UWARP_SEND_IN_PLACE", set(self.send_in_place)),
-            ("UWARP_MPA", value_name(self.mpa)),
-            ("UWARP_PEER", value_name(self.peer)),
-            ("UWARP_PERSONA", value_name(self.persona)),
-            ("UWARP_NAME", names.map(|names| names.to_string().into())),
-            ("UWARP_STRICT", set(self.strict)),
-            ("UWARP_HOLD", number(self.hold)),
-            ("UWARP_CONNECT_RETRY", number(self.connect_retry)),
-            ("UWARP_PORT_OFFSET", number(self.port_offset.map(u64::from))),
-            ("UWARP_QUIET", set(self.quiet)),
-        ];
-        let given = all.into_iter();
-        Ok(given
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect())
+        let variable = |(option, value): &(&'static UserOption, OsString)| {
+            // Only the value of each flag was checked, which may be given several times.
+            option.set(&mut Chosen::default(), value).map_err(|error| {
+                let name = option.flag.unwrap_or_default();
+                Failure::Usage(Report::new(format!(
+                    "the flags --{name} are wrong: {error}"
+                )))
+            })?;
+            let value = match option.kind {
+                // The path must be absolute, because the program may change its working directory.
+                Kind::Path(_) => std::path::absolute(value)
+                    .map_err(|error| {
+                        Failure::because(format!("the path of the capture is unusable: {error}"))
+                    })?
+                    .into(),
+                _ => value.clone(),
+            };
+            Ok((option.variable, value))
+        };
+        self.flags.0.iter().map(variable).collect()
     }
 }
 
@@ -237,8 +148,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     // The program keeps the name that was given, because some programs evaluate their name.
     let mut command = Command::new(program);
     command.args(&options.args);
-    command.envs(options.variables()?);
-    if options.hold.is_some() {
+    let variables = options.variables()?;
+    command.envs(variables.iter().cloned());
+    if variables.iter().any(|(name, _)| *name == "UWARP_HOLD") {
         // The flag overrides the environment.
         command.env_remove("UWARP_STRICT");
     }
@@ -251,7 +163,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     if let Some(Sysfs::Namespace) = options.sysfs {
         let mut copy = Command::new("cp");
-        copy.envs(options.variables()?);
+        copy.envs(variables);
         copy.env("LD_LIBRARY_PATH", &path);
         copy.env("LD_PRELOAD", preloaded()?);
         // The capture belongs to the program.
@@ -361,45 +273,19 @@ mod tests {
             &["--quiet", "--", "ib_write_bw", "-R", "--crc", "x"],
         ] {
             let options = options(args);
+            assert_eq!(options.variables().unwrap(), [("UWARP_QUIET", "1".into())]);
             assert_eq!(options.program.unwrap(), "ib_write_bw");
             assert_eq!(options.args, ["-R", "--crc", "x"]);
-            assert!(options.crc.is_none() && options.quiet);
         }
     }
 
     #[test]
     fn only_flags_that_were_given_set_variables() {
         assert_eq!(options(&["true"]).variables().unwrap(), []);
-        let given = [
-            "--device",
-            "tcp:127.0.0.1",
-            "--pcap",
-            "/x",
-            "--crc",
-            "off",
-            "--markers",
-            "on",
-            "--fpdu-segments",
-            "45",
-            "--send-in-place",
-            "--mpa",
-            "1",
-            "--peer",
-            "siw",
-            "--persona",
-            "iwarp",
-            "--name",
-            "mlx5_0",
-            "--name",
-            "mlx5_1",
-            "--strict",
-            "--connect-retry",
-            "0",
-            "--port-offset",
-            "20000",
-            "--quiet",
-            "true",
-        ];
+        let given = "--device tcp:127.0.0.1 --pcap /x --crc off --markers on --fpdu-segments 45 \
+                     --send-in-place --mpa 1 --peer siw --persona iwarp --name mlx5_0 \
+                     --name mlx5_1 --strict --connect-retry 0 --port-offset 20000 --quiet true";
+        let given: Vec<_> = given.split(' ').collect();
         let variables = options(&given).variables().unwrap();
         let expected = [
             ("UWARP_DEVICE", "tcp:127.0.0.1"),
@@ -417,10 +303,8 @@ mod tests {
             ("UWARP_PORT_OFFSET", "20000"),
             ("UWARP_QUIET", "1"),
         ];
-        assert_eq!(
-            variables,
-            expected.map(|(name, value)| (name, OsString::from(value)))
-        );
+        let expected = expected.map(|(name, value)| (name, OsString::from(value)));
+        assert_eq!(variables, expected);
         let hold = options(&["--hold", "20", "true"]).variables().unwrap();
         assert_eq!(hold, [("UWARP_HOLD", "20".into())]);
     }

@@ -202,44 +202,18 @@ fn an_unknown_variable_is_reported_with_the_nearest_known_name() {
 fn variables_mean_what_the_options_of_the_same_name_mean() {
     // Each value is wrong. The error message of each command therefore names the option that took
     // its value from the variable.
-    for (variable, option, commands) in [
-        (
-            "UWARP_DEVICE",
-            "--device <",
-            &["demo", "rping", "perf", "agent", "conformance", "devinfo"][..],
-        ),
-        (
-            "UWARP_CRC",
-            "--crc <",
-            &["demo", "rping", "perf", "agent", "conformance"],
-        ),
-        (
-            "UWARP_MARKERS",
-            "--markers <",
-            &["demo", "rping", "perf", "agent", "conformance"],
-        ),
-        (
-            "UWARP_FPDU_SEGMENTS",
-            "--fpdu-segments <",
-            &["demo", "rping", "perf", "agent"],
-        ),
-        (
-            "UWARP_SEND_IN_PLACE",
-            "--send-in-place",
-            &["demo", "rping", "perf", "agent"],
-        ),
-        (
-            "UWARP_MPA",
-            "--mpa <",
-            &["demo", "rping", "perf", "agent", "conformance"],
-        ),
-        (
-            "UWARP_PEER",
-            "--peer <",
-            &["demo", "rping", "perf", "agent", "dump"],
-        ),
+    for (option, more) in [
+        ("--device <", &["conformance", "devinfo"][..]),
+        ("--crc <", &["conformance"]),
+        ("--markers <", &["conformance"]),
+        ("--fpdu-segments <", &[]),
+        ("--send-in-place", &[]),
+        ("--mpa <", &["conformance"]),
+        ("--peer <", &["dump"]),
     ] {
-        for command in commands {
+        let name = option.trim_matches(['-', ' ', '<']).replace('-', "_");
+        let variable = format!("UWARP_{}", name.to_uppercase());
+        for command in ["demo", "rping", "perf", "agent"].iter().chain(more) {
             let args = match *command {
                 "rping" => &["rping", "-s"][..],
                 "conformance" => &["conformance", "--list"],
@@ -247,7 +221,7 @@ fn variables_mean_what_the_options_of_the_same_name_mean() {
                 other => &[other][..],
             };
             let mut process = Command::new(env!("CARGO_BIN_EXE_uwarp"));
-            let ended = Uwarp::start_with(process.args(args).env(variable, "?")).end();
+            let ended = Uwarp::start_with(process.args(args).env(&variable, "?")).end();
             ended.expect(2).says(option);
         }
     }
@@ -370,7 +344,7 @@ fn a_manual_page_is_written_for_each_subcommand() {
     ended.says("/proc/uwarp cannot be written");
 }
 
-/// The drop-in library accepts the same values (`uwarp_verbs::environment::flag`).
+/// The drop-in library accepts the same values (`uwarp_verbs::options`).
 #[test]
 fn a_variable_that_turns_something_on_or_off_has_one_meaning() {
     let file = TempFile::new("switch.pcapng");

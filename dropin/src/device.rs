@@ -9,7 +9,7 @@ use core::mem;
 use core::ptr;
 use std::ffi::CStr;
 
-use uwarp_verbs::environment::DeviceNames;
+use uwarp_verbs::options::DeviceNames;
 
 use crate::abi::{_ibv_device_ops, ibv_context, ibv_device};
 use crate::context::Context;

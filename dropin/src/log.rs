@@ -3,10 +3,8 @@
 use std::io::{self, IsTerminal as _, Write};
 
 use tracing_subscriber::EnvFilter;
-use uwarp_verbs::environment::variable;
+use uwarp_verbs::environment::{LOG, variable};
 use uwarp_verbs::messages;
-
-const VARIABLE: &str = "UWARP_LOG";
 
 /// Starts the log if `UWARP_LOG` is set and not empty. If the process already has a `tracing`
 /// subscriber, keeps that subscriber instead.
@@ -14,12 +12,14 @@ const VARIABLE: &str = "UWARP_LOG";
 /// # Errors
 /// Returns a message if the value is not a valid filter.
 pub(crate) fn start() -> Result<(), String> {
-    let Some(value) = variable(VARIABLE).filter(|value| !value.is_empty()) else {
+    let Some(value) = variable(LOG).filter(|value| !value.is_empty()) else {
         return Ok(());
     };
     let directives = value.to_string_lossy();
     let filter = EnvFilter::try_new(&*directives).map_err(|error| {
-        format!("{VARIABLE} is '{directives}'; expected a filter such as debug or uwarp_verbs=trace: {error}")
+        format!(
+            "{LOG} is '{directives}'; expected a filter such as debug or uwarp_verbs=trace: {error}"
+        )
     })?;
     // This fails if a subscriber is already set.
     let _ = tracing_subscriber::fmt()

@@ -11,7 +11,7 @@ use uwarp_verbs::environment::unknown_variables;
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::llp::kernel::KernelSettings;
 use uwarp_verbs::messages;
-use uwarp_verbs::{Device, Progress, Rendezvous};
+use uwarp_verbs::{Device, Progress, Rendezvous, RendezvousOptions};
 
 use crate::at_exit::at_exit;
 use crate::device::Devices;
@@ -67,12 +67,12 @@ pub(crate) fn look() -> Option<Rnic> {
     static LOOK: PerProcess<Rnic> = PerProcess::new();
     let looked = LOOK.get_or_make(|_| -> Result<Rnic, Option<String>> {
         let mut environment = Environment::read()?;
-        QUIET.store(environment.quiet, Ordering::Relaxed);
-        if environment.device.is_user_space() {
+        QUIET.store(environment.chosen.quiet, Ordering::Relaxed);
+        if environment.chosen.device.is_user_space() {
             return Err(None);
         }
         // Without a thread.
-        environment.settings.progress = Progress::Manual;
+        environment.chosen.settings.progress = Progress::Manual;
         Ok(Rnic::open(environment, None, None)?)
     });
     match looked {
@@ -90,15 +90,15 @@ pub(crate) fn look() -> Option<Rnic> {
 /// parent's.
 fn open(inherited: Option<&'static Devices>) -> Result<Rnic, String> {
     let mut environment = Environment::read()?;
-    QUIET.store(environment.quiet, Ordering::Relaxed);
+    QUIET.store(environment.chosen.quiet, Ordering::Relaxed);
     if inherited.is_none() {
         crate::log::start()?;
         for unknown in unknown_variables() {
             warn(format_args!("{unknown}"));
         }
     }
-    PORT_OFFSET.store(environment.port_offset, Ordering::Relaxed);
-    let capture = environment.pcap.take().map(|path| {
+    PORT_OFFSET.store(environment.chosen.port_offset, Ordering::Relaxed);
+    let capture = environment.chosen.pcap.take().map(|path| {
         let path = capture_file(path, inherited.map(|_| std::process::id()));
         let name = path.display().to_string();
         let options = CaptureOptions::default()
@@ -137,21 +137,18 @@ impl Rnic {
         inherited: Option<&'static Devices>,
     ) -> Result<Self, String> {
         let Environment {
-            device: spec,
+            chosen,
             persona,
-            names,
-            settings,
-            rendezvous,
             pairs,
-            ..
         } = environment;
+        let spec = chosen.device;
         let only = fixed_address(&spec);
         let network = spec
             .open(capture, KernelSettings::default())
             .map_err(|error| format!("{spec} cannot be opened: {error}"))?;
-        let device =
-            Device::open(Arc::clone(&network), settings).map_err(|error| error.to_string())?;
-        let devices = inherited.unwrap_or_else(|| Devices::new(&names, persona));
+        let device = Device::open(Arc::clone(&network), chosen.settings)
+            .map_err(|error| error.to_string())?;
+        let devices = inherited.unwrap_or_else(|| Devices::new(&chosen.names, persona));
         let gids = match devices.persona() {
             Persona::Iwarp => {
                 let mac = device.gid(0).map_err(|error| error.to_string())?;
@@ -162,7 +159,11 @@ impl Rnic {
         let rendezvous = match devices.persona() {
             Persona::Iwarp => None,
             Persona::Roce => {
-                let made = device.rendezvous(rendezvous.addr(only));
+                let options = RendezvousOptions::default().addr(only);
+                let options = options
+                    .ports(chosen.oob_ports)
+                    .any_source(chosen.oob_any_source);
+                let made = device.rendezvous(options);
                 Some(made.map_err(|error| error.to_string())?)
             }
         };

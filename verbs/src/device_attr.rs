@@ -6,15 +6,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use uwarp_llp::NetworkInfo;
 
 use crate::device::Device;
+use crate::options::DEFAULT_NAME;
 
 /// Value of [`DeviceAttr::vendor_id`]: a locally administered OUI, because a software RNIC has no
 /// vendor.
 const VENDOR_ID: u32 = 0x02_75_77;
 /// Value of [`DeviceAttr::vendor_part_id`].
 const PART_ID: u32 = 1;
-
-/// Name of a device.
-pub(crate) const DEFAULT_NAME: &str = "uwarp0";
 
 /// Scope within which an operation of RFC 7306 is atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,47 +1,30 @@
 //! Environment variables that uwarp reads (`UWARP_...`), to report misspelled ones.
 //!
-//! This module reads only the names of the variables. The command reads most of its variables
-//! through its options. The drop-in library reads all variables that concern a device. `UWARP_LOG`
-//! and `UWARP_TRACE` are read where the log and the trace are written. [`flag`] reads the value of
-//! a variable that turns something on or off. Only `UWARP_CRC` and `UWARP_MARKERS` accept no other
-//! words than `on` and `off`.
-
-mod device_names;
+//! This module has the names. The variables of [`OPTIONS`] are read by the command, through its
+//! options, and by the library for unmodified programs. The others are read where they are used.
 
 use std::ffi::OsString;
 use std::fmt;
 
-pub use device_names::{DeviceNames, DeviceNamesError};
+use crate::options::OPTIONS;
 
 /// Prefix of every name.
 const PREFIX: &str = "UWARP_";
 
-/// Every variable that a user can set, in alphabetical order.
-pub const VARIABLES: &[&str] = &[
-    "UWARP_CONNECT_RETRY",
-    "UWARP_CRC",
-    "UWARP_DEVICE",
-    "UWARP_FPDU_SEGMENTS",
-    "UWARP_HOLD",
-    "UWARP_LOG",
-    "UWARP_MARKERS",
-    "UWARP_MPA",
-    "UWARP_NAME",
-    "UWARP_OOB_PORTS",
-    "UWARP_OOB_SOURCE",
-    "UWARP_OOB_TIMEOUT",
-    "UWARP_PCAP",
-    "UWARP_PEER",
-    "UWARP_PERSONA",
-    "UWARP_PLACED_WRITES",
-    "UWARP_PORT_OFFSET",
-    "UWARP_QUIET",
-    "UWARP_SEND_IN_PLACE",
-    "UWARP_STRICT",
-    "UWARP_TOKEN",
-    "UWARP_TRACE",
-    "UWARP_WRITE_EVENTS",
-];
+/// Variable with the filter of the log.
+pub const LOG: &str = "UWARP_LOG";
+
+/// Variable with the token of an agent.
+pub const TOKEN: &str = "UWARP_TOKEN";
+
+/// Variable that turns on the trace of connections that end in error.
+pub const TRACE: &str = "UWARP_TRACE";
+
+/// Returns every variable that a user can set.
+pub fn variables() -> impl Iterator<Item = &'static str> {
+    let options = OPTIONS.iter().map(|option| option.variable);
+    options.chain([LOG, TOKEN, TRACE])
+}
 
 /// Returns the value of the variable with this name, or `None` if it is not set.
 ///
@@ -66,22 +49,6 @@ fn has_other_rights() -> bool {
     // SAFETY: the function reads a value that the kernel gave to the process at its start. It has
     // no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-/// Values that [`flag`] accepts, for error messages.
-pub const FLAG_VALUES: &str = "1 or 0 (also on or off, yes or no, true or false)";
-
-/// Returns true if `value` means on, and false if it means off. Returns `None` for any other value.
-#[must_use]
-pub fn flag(value: &str) -> Option<bool> {
-    let is_one_of = |words: [&str; 4]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
-    if is_one_of(["1", "on", "yes", "true"]) {
-        Some(true)
-    } else if is_one_of(["0", "off", "no", "false"]) {
-        Some(false)
-    } else {
-        None
-    }
 }
 
 /// Names that the project's own tests and benches read. An entry that ends in `_` is a prefix.
@@ -147,16 +114,15 @@ fn unknown_among(names: impl Iterator<Item = OsString>) -> Vec<UnknownVariable> 
 fn is_known(name: &str) -> bool {
     let is_of_tests =
         |known: &&str| name == *known || known.ends_with('_') && name.starts_with(known);
-    VARIABLES.contains(&name) || OF_TESTS.iter().any(is_of_tests)
+    variables().any(|known| known == name) || OF_TESTS.iter().any(is_of_tests)
 }
 
 /// Returns the known name with the smallest edit distance, the first in the alphabet if several
 /// have it.
 fn nearest_to(name: &str) -> &'static str {
-    let nearest = VARIABLES
-        .iter()
-        .min_by_key(|known| strsim::damerau_levenshtein(known, name));
-    nearest.copied().unwrap_or_default()
+    let distance = |known| strsim::damerau_levenshtein(known, name);
+    let nearest = variables().min_by_key(|known| (distance(known), *known));
+    nearest.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -182,7 +148,7 @@ mod tests {
     #[test]
     fn known_variables_and_those_of_the_tests_are_not_reported() {
         let none: [&str; 0] = [];
-        assert_eq!(unknown(VARIABLES), none);
+        assert_eq!(unknown(&variables().collect::<Vec<_>>()), none);
         assert_eq!(
             unknown(&["UWARP_REQUIRE_TSHARK", "UWARPED", "uwarp_crc"]),
             none
@@ -206,27 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_has_words_for_both_and_no_other_ones() {
-        for (word, meaning) in [
-            ("1", Some(true)),
-            ("on", Some(true)),
-            ("YES", Some(true)),
-            ("True", Some(true)),
-            ("0", Some(false)),
-            ("off", Some(false)),
-            ("No", Some(false)),
-            ("false", Some(false)),
-            ("", None),
-            ("2", None),
-            ("perhaps", None),
-        ] {
-            assert_eq!(flag(word), meaning, "{word}");
-        }
-    }
-
-    #[test]
-    fn names_are_in_alphabetical_order() {
-        assert!(VARIABLES.is_sorted() && OF_TESTS.is_sorted());
+    fn names_of_the_tests_are_in_alphabetical_order() {
+        assert!(OF_TESTS.is_sorted());
     }
 
     #[test]

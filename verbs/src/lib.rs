@@ -125,6 +125,7 @@ mod mutants;
 #[doc(hidden)]
 pub mod mutants;
 mod mw;
+pub mod options;
 mod pd;
 mod progress;
 mod qp;

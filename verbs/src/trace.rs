@@ -4,23 +4,21 @@ use std::fmt::Write as _;
 use std::sync::OnceLock;
 
 use crate::connection::Connection;
-use crate::environment::variable;
+use crate::environment::{TRACE, variable};
 use crate::messages;
 use crate::qp::inner::Addrs;
-
-const VARIABLE: &str = "UWARP_TRACE";
 
 /// Returns true if the environment requests a trace of connections that end in error. The variable
 /// is read once per process, and an unknown value is reported then.
 pub(crate) fn errors_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
     *WANTED.get_or_init(|| {
-        let value = variable(VARIABLE).unwrap_or_default();
+        let value = variable(TRACE).unwrap_or_default();
         let value = value.to_string_lossy();
         let (wanted, unknown) = read(&value);
         if let Some(unknown) = unknown {
             let _ = messages::print(None, &format!(
-                "{VARIABLE}={value}: \"{unknown}\" is unknown; the only value is \"errors\", which prints the last frames of a connection that ends in error\n"
+                "{TRACE}={value}: \"{unknown}\" is unknown; the only value is \"errors\", which prints the last frames of a connection that ends in error\n"
             ));
         }
         wanted

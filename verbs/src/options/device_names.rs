@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::device_attr::DEFAULT_NAME;
+/// Name of a device, unless programs are to see another.
+pub(crate) const DEFAULT_NAME: &str = "uwarp0";
 
 /// Names of the devices that unmodified programs see: one or more, each different. As text they are
 /// separated by commas.
