@@ -6,7 +6,7 @@ use nom::IResult;
 use nom::bytes::streaming::take;
 use nom::number::streaming::{be_u32, le_u32};
 
-use crate::crc32c;
+use crate::{crc32c, field};
 
 /// Distance in bytes from the start of one Marker to the start of the next.
 pub const INTERVAL: usize = 512;
@@ -39,12 +39,18 @@ impl Fpdus {
     }
 
     /// Returns the FPDU for `ulpdu`.
+    ///
+    /// # Panics
+    /// If ULPDU_Length cannot hold the length of `ulpdu`.
     pub fn seal(&mut self, ulpdu: &[u8]) -> Vec<u8> {
-        self.seal_claiming(ulpdu.len() as u16, ulpdu)
+        self.seal_claiming(field("ULPDU_Length", ulpdu.len()), ulpdu)
     }
 
     /// Returns an FPDU for `ulpdu` with any ULPDU_Length. PAD and CRC fit the actual bytes, not the
     /// length field.
+    ///
+    /// # Panics
+    /// If FPDUPTR cannot hold the distance from a Marker back to ULPDU_Length.
     pub fn seal_claiming(&mut self, len: u16, ulpdu: &[u8]) -> Vec<u8> {
         let mut body = [&len.to_be_bytes()[..], ulpdu].concat();
         body.resize(body.len().next_multiple_of(4), 0);
@@ -65,7 +71,7 @@ impl Fpdus {
     /// Appends a Marker if one is due. `begin` is the offset of ULPDU_Length in `out`.
     fn marker(&self, out: &mut Vec<u8>, begin: Option<usize>) {
         if self.markers && (self.position + out.len()).is_multiple_of(INTERVAL) {
-            let pointer = begin.map_or(0, |begin| out.len() - begin) as u16;
+            let pointer = field("FPDUPTR", begin.map_or(0, |begin| out.len() - begin));
             out.extend_from_slice(&[0, 0]);
             out.extend_from_slice(&(pointer + self.marker_lie).to_be_bytes());
         }
@@ -84,6 +90,9 @@ pub enum Crc {
 }
 
 /// Builds an FPDU without Markers.
+///
+/// # Panics
+/// If ULPDU_Length cannot hold the length of `ulpdu`.
 #[must_use]
 pub fn fpdu(ulpdu: &[u8], crc: Crc) -> Vec<u8> {
     let mut bytes = Fpdus::new(crc != Crc::Zero, false).seal(ulpdu);
@@ -371,6 +380,12 @@ mod tests {
         assert_eq!((read.ulpdu, read.len), (vec![7], 8));
         assert_eq!(checked(without, &fpdu(1), 0), Err(FpduError::Pad));
         assert_eq!(without.read(&[0xFD, 1], 0), Err(FpduError::Length(0xFD01)));
+    }
+
+    #[test]
+    #[should_panic(expected = "65536 does not fit into ULPDU_Length")]
+    fn a_ulpdu_that_is_too_long_for_its_length_field_is_not_built() {
+        Fpdus::new(true, false).seal(&[0; 1 << 16]);
     }
 
     #[test]

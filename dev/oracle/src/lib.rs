@@ -4,8 +4,8 @@
 //! This crate shares no code with the stack, so that a mistake cannot hide on both sides. Its CRC
 //! is the crate `crc32c`, and its parsers are built with `nom`. It is slow and simple.
 //!
-//! Encoders write any value into any field, because tests need invalid bytes. Parsers return what
-//! they find, or an error that says what is wrong.
+//! Encoders write any value into any field, because tests need invalid bytes. They panic on a value
+//! that the field cannot hold. Parsers return what they find, or an error that says what is wrong.
 //!
 //! ```
 //! use uwarp_oracle::{Fpdus, Framing, SEND, Segment, Untagged};
@@ -48,6 +48,14 @@ fn whole<T>(result: nom::IResult<&[u8], T>) -> Result<Option<(&[u8], T)>, &[u8]>
         Err(nom::Err::Incomplete(_)) => Ok(None),
         Err(nom::Err::Error(error) | nom::Err::Failure(error)) => Err(error.input),
     }
+}
+
+/// Converts a length or a distance to the 16 bits of its field.
+///
+/// # Panics
+/// If the field cannot hold it.
+fn field(name: &str, value: usize) -> u16 {
+    u16::try_from(value).unwrap_or_else(|_| panic!("{value} does not fit into {name}, 16 bits"))
 }
 
 #[cfg(test)]

@@ -32,9 +32,12 @@ pub const RTR_READ: u16 = 0x4000;
 pub const NO_DEPTH: u16 = 0x3FFF;
 
 /// Builds a startup frame.
+///
+/// # Panics
+/// If PD_Length cannot hold the length of `private_data`.
 #[must_use]
 pub fn startup(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
-    let len = private_data.len() as u16;
+    let len = crate::field("PD_Length", private_data.len());
     startup_claiming(key, flags, revision, len, private_data)
 }
 
@@ -108,6 +111,9 @@ impl StartupFrame {
     }
 
     /// Returns the bytes of the frame.
+    ///
+    /// # Panics
+    /// If PD_Length cannot hold the length of the Private Data.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         startup(&self.key, self.flags, self.revision, &self.private_data)

@@ -48,6 +48,9 @@ impl Code {
     /// requires. All errors but LLP and catastrophic ones carry the DDP header. Remote Protection
     /// Errors also carry the header of a Read Request, because section 4.8 defines that part for
     /// Read Requests only.
+    ///
+    /// # Panics
+    /// If `offending` has no whole header, or is longer than the DDP Segment Length can say.
     #[must_use]
     pub fn about(self, offending: &[u8]) -> Vec<u8> {
         if self.layer == 2 {
@@ -59,7 +62,8 @@ impl Code {
         let mut header = vec![self.layer << 4 | self.etype, self.code, 0, 0];
         if ddp {
             header[2] |= 0xC0; // M and D
-            header.extend_from_slice(&(offending.len() as u16).to_be_bytes());
+            let len = crate::field("DDP Segment Length", offending.len());
+            header.extend_from_slice(&len.to_be_bytes());
             header.extend_from_slice(&offending[..ddp_header]);
         }
         if read {
