@@ -194,26 +194,22 @@ impl Framing {
     /// # Errors
     /// ULPDU_Length is too large, which is known before the FPDU is complete.
     pub fn read(self, bytes: &[u8], position: u64) -> Result<Option<Fpdu>, FpduError> {
-        let mut stream = Stream {
-            bytes,
-            // Only the distance to the next Marker counts.
-            position: self.markers.then_some(position as usize % INTERVAL),
-            length_at: None,
-            markers: Vec::new(),
-        };
-        let Some(len) = complete(stream.content(bytes, 2)) else {
-            return Ok(None);
-        };
-        let (rest, len) = (len.0, u16::from_be_bytes([len.1[0], len.1[1]]));
-        if usize::from(len) > MAX_ULPDU {
-            return Err(FpduError::Length(len));
-        }
-        let parsed = complete(stream.rest(rest, len.into()));
-        Ok(parsed.map(|(rest, fpdu)| Fpdu {
+        let mut stream = Stream::new(self, bytes, position);
+        let fpdu = stream.fpdu()?;
+        Ok(fpdu.map(|fpdu| Fpdu {
             markers: stream.markers,
-            len: bytes.len() - rest.len(),
             ..fpdu
         }))
+    }
+
+    /// Checks the Markers of an FPDU that is incomplete: those whose four bytes have arrived.
+    ///
+    /// # Errors
+    /// The first wrong Marker, and the error of [`read`](Self::read).
+    pub fn check_incomplete(self, bytes: &[u8], position: u64) -> Result<(), FpduError> {
+        let mut stream = Stream::new(self, bytes, position);
+        stream.fpdu()?;
+        check_markers(&stream.markers)
     }
 
     /// Checks an FPDU as a sender must build it.
@@ -221,9 +217,7 @@ impl Framing {
     /// # Errors
     /// The first violation, in the order Markers, PAD, CRC.
     pub fn check(self, fpdu: &Fpdu) -> Result<(), FpduError> {
-        if let Some(wrong) = fpdu.markers.iter().find(|m| m.value != m.pointer) {
-            return Err(FpduError::Marker(*wrong));
-        }
+        check_markers(&fpdu.markers)?;
         if fpdu.pad.iter().any(|byte| *byte != 0) {
             return Err(FpduError::Pad);
         }
@@ -234,6 +228,14 @@ impl Framing {
             });
         }
         Ok(())
+    }
+}
+
+/// Checks Markers as a sender must build them.
+fn check_markers(markers: &[Marker]) -> Result<(), FpduError> {
+    match markers.iter().find(|marker| marker.value != marker.pointer) {
+        Some(wrong) => Err(FpduError::Marker(*wrong)),
+        None => Ok(()),
     }
 }
 
@@ -254,6 +256,33 @@ struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
+    fn new(framing: Framing, bytes: &'a [u8], position: u64) -> Self {
+        Stream {
+            bytes,
+            // Only the distance to the next Marker counts.
+            position: framing.markers.then_some(position as usize % INTERVAL),
+            length_at: None,
+            markers: Vec::new(),
+        }
+    }
+
+    /// Parses the FPDU, without its Markers, which are left in `markers`. Returns `None` if it is
+    /// incomplete.
+    fn fpdu(&mut self) -> Result<Option<Fpdu>, FpduError> {
+        let Some((rest, len)) = complete(self.content(self.bytes, 2)) else {
+            return Ok(None);
+        };
+        let len = u16::from_be_bytes([len[0], len[1]]);
+        if usize::from(len) > MAX_ULPDU {
+            return Err(FpduError::Length(len));
+        }
+        let parsed = complete(self.rest(rest, len.into()));
+        Ok(parsed.map(|(rest, fpdu)| Fpdu {
+            len: self.bytes.len() - rest.len(),
+            ..fpdu
+        }))
+    }
+
     /// Parses PAD and CRC after a ULPDU of this length.
     fn rest(&mut self, input: &'a [u8], len: usize) -> IResult<&'a [u8], Fpdu> {
         let (input, ulpdu) = self.content(input, len)?;
@@ -380,6 +409,19 @@ mod tests {
         assert_eq!((read.ulpdu, read.len), (vec![7], 8));
         assert_eq!(checked(without, &fpdu(1), 0), Err(FpduError::Pad));
         assert_eq!(without.read(&[0xFD, 1], 0), Err(FpduError::Length(0xFD01)));
+    }
+
+    #[test]
+    fn a_wrong_marker_is_found_before_its_fpdu_is_whole() {
+        let mut bytes = figure_5();
+        for len in 0..bytes.len() {
+            assert_eq!(BOTH.check_incomplete(&bytes[..len], 512), Ok(()));
+        }
+        bytes[3] ^= 1;
+        for len in 0..bytes.len() {
+            let wrong = BOTH.check_incomplete(&bytes[..len], 512).is_err();
+            assert_eq!(wrong, len >= 4, "{len} bytes");
+        }
     }
 
     #[test]

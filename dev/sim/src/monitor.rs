@@ -206,7 +206,9 @@ impl Pair {
             };
             let fpdu = framing.read(&me.bytes, me.position);
             let Some(fpdu) = fpdu.map_err(|error| error.to_string())? else {
-                return Ok(());
+                // The rest may never arrive, because the connection can end here.
+                let begun = framing.check_incomplete(&me.bytes, me.position);
+                return begun.map_err(|error| error.to_string());
             };
             framing.check(&fpdu).map_err(|error| error.to_string())?;
             if side == 1 && peer.messages.fpdus == 0 {
@@ -245,6 +247,8 @@ impl Pair {
 
 #[cfg(test)]
 mod tests {
+    use uwarp_oracle::{Fpdus, Untagged};
+
     use super::*;
     use crate::packet::tests::segment;
 
@@ -259,6 +263,35 @@ mod tests {
         packet[33] = flags;
         packet::renumber(&mut packet, Some(number), None);
         packet
+    }
+
+    /// Returns a packet from the responder.
+    fn answer(number: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let mut packet = packet(number, flags, payload);
+        // Swaps the addresses and then the ports, which keeps the checksums.
+        packet[12..20].rotate_left(4);
+        packet[20..24].rotate_left(2);
+        packet
+    }
+
+    #[test]
+    fn a_wrong_marker_of_a_cut_fpdu_is_a_violation() {
+        // The first FPDU begins with a Marker; the second Marker is in it. Both are whole in 516
+        // bytes, and the FPDU is longer.
+        for (marker_lie, len, is_found) in [(0, 516, false), (4, 516, true), (4, 3, false)] {
+            let mut monitor = Monitor::default();
+            monitor.observe(&packet(99, packet::SYN, b""));
+            monitor.observe(&answer(199, packet::SYN, b""));
+            monitor.observe(&packet(100, 0x10, &request()));
+            let reply = StartupFrame::new(REPLY, CRC | MARKERS, 1, b"").bytes();
+            monitor.observe(&answer(200, 0x10, &reply));
+            let mut fpdus = Fpdus::new(true, true);
+            fpdus.marker_lie = marker_lie;
+            let fpdu = fpdus.seal(&Untagged::send(1).with(&[0; 600]));
+            let begin = 100 + u32::try_from(request().len()).unwrap();
+            monitor.observe(&packet(begin, 0x10, &fpdu[..len]));
+            assert_eq!(monitor.take_finding().is_some(), is_found, "{len}");
+        }
     }
 
     #[test]
