@@ -206,6 +206,7 @@ pub struct LocalFault {
 
 /// Fault of a scatter/gather element (RFC 5040 section 7.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LocalFaultKind {
     /// The lkey names no valid region.
     #[error(

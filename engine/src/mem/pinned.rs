@@ -149,11 +149,15 @@ impl PinnedRegions {
 
     /// Ends the use of a region by a request. The region stays referenced at least until the next
     /// [`sweep`](Self::sweep).
+    ///
+    /// The caller releases each element from [`resolve`](Self::resolve) exactly once. A second
+    /// release would end the use by another request, or make the count of uses wrap.
     #[inline]
     pub fn release(&mut self, spot: Spot) {
         let Some(held) = self.used(spot) else {
             return;
         };
+        debug_assert!(held.uses > 0, "{spot:?} is released twice");
         held.uses -= 1;
         if held.uses == 0 {
             self.idle.push(spot.place);
