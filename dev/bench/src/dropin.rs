@@ -60,6 +60,16 @@ const fn lat(program: &'static str, options: &'static str, pinned: bool) -> Work
     Work::Perftest(perftest(program, options, Unit::Latency), 8, pinned)
 }
 
+/// The latency of a Read, which is that of a round trip.
+const READ_LATENCY: Work = Work::Perftest(
+    Tool {
+        round_trip: true,
+        ..perftest("ib_read_lat", CM, Unit::Latency)
+    },
+    8,
+    true,
+);
+
 const fn perftest(program: &'static str, options: &'static str, unit: Unit) -> Tool {
     Tool {
         name: program,
@@ -70,6 +80,7 @@ const fn perftest(program: &'static str, options: &'static str, unit: Unit) -> T
         options,
         parse: programs::perftest,
         unit,
+        round_trip: false,
     }
 }
 
@@ -111,7 +122,7 @@ const ROWS: [(&Table, &str, &[Base], Work); 40] = [
     (&LATENCY, "`ib_send_lat -c UD`", &[Base::row("`ib_send_lat`")], lat("ib_send_lat", "-F -c UD", true)),
     (&LATENCY, "`ib_send_lat -c UC`", &[Base::row("`ib_send_lat`")], lat("ib_send_lat", "-F -c UC", true)),
     (&LATENCY, "`uwarp perf read_lat` (both ways)", &[], Work::Perf("read_lat -s8")),
-    (&LATENCY, "`ib_read_lat` (both ways)", &[Base::row("`uwarp perf read_lat` (both ways)")], lat("ib_read_lat", CM, true)),
+    (&LATENCY, "`ib_read_lat` (both ways)", &[Base::row("`uwarp perf read_lat` (both ways)")], READ_LATENCY),
     (&LATENCY, "raw ping-pong, both spin, not pinned", &[], Work::Raw(false)),
     (&LATENCY, "`ib_write_lat`, not pinned", &[Base::row("raw ping-pong, both spin, not pinned")], lat("ib_write_lat", CM, false)),
     (&LATENCY, "`ib_write_lat` by numbers, complete when placed, not pinned", &[Base::row("`ib_write_lat`, not pinned")], lat("ib_write_lat", NUMBERS, false)),

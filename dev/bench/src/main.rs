@@ -65,6 +65,13 @@ enum Command {
     #[command(hide = true)]
     ScaleServer { conns: usize, congestion: String },
     #[command(hide = true)]
+    ScaleMemory {
+        conns: usize,
+        congestion: String,
+        /// The line that the server has printed
+        server: String,
+    },
+    #[command(hide = true)]
     RawClient {
         congestion: String,
         addr: SocketAddr,
@@ -85,6 +92,11 @@ fn main() -> ExitCode {
         Some(Command::ScaleServer { conns, congestion }) => {
             scale::serve(*conns, congestion).map_err(io::Error::other)
         }
+        Some(Command::ScaleMemory {
+            conns,
+            congestion,
+            server,
+        }) => scale::tell_memory(*conns, congestion, server).map_err(io::Error::other),
         Some(Command::RawClient {
             congestion,
             addr,

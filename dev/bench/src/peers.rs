@@ -37,6 +37,7 @@ const fn ucx_bw(name: &'static str, options: &'static str, environment: &'static
         options,
         parse: |said| ucx(said, "overall_mr"),
         unit: Unit::Rate,
+        round_trip: false,
     }
 }
 
@@ -62,6 +63,7 @@ const PINGPONG: Tool = Tool {
     options: "",
     parse: pingpong,
     unit: Unit::Latency,
+    round_trip: false,
 };
 const QPERF: Tool = Tool {
     name: "qperf `tcp_bw`",
@@ -72,6 +74,7 @@ const QPERF: Tool = Tool {
     options: "tcp_bw",
     parse: qperf,
     unit: Unit::Bandwidth,
+    round_trip: false,
 };
 const QPERF_LATENCY: Tool = Tool {
     name: "qperf `tcp_lat`",
@@ -88,6 +91,7 @@ const IPERF: Tool = Tool {
     options: "",
     parse: iperf,
     unit: Unit::Bandwidth,
+    round_trip: false,
 };
 
 /// Parses a column of the CSV output of UCX.

@@ -28,6 +28,8 @@ pub(crate) struct Tool {
     /// Unit of the parsed value. The value of `Unit::Rate` is multiplied by the size, and then has
     /// bytes per second.
     pub(crate) unit: Unit,
+    /// True if a latency is that of a round trip. Otherwise it is half of one.
+    pub(crate) round_trip: bool,
 }
 
 impl Tool {
@@ -42,7 +44,8 @@ impl Tool {
     /// Returns the messages per second, from the value of a measurement.
     fn rate(&self, size: usize, value: f64) -> f64 {
         match self.unit {
-            // The value is half a round trip, and each message takes a whole round trip.
+            // Each message takes a whole round trip.
+            Unit::Latency if self.round_trip => 1.0 / value.max(1e-9),
             Unit::Latency => 0.5 / value.max(1e-9),
             _ => value / size.max(1) as f64,
         }
@@ -220,6 +223,7 @@ mod tests {
         options: "-R -F",
         parse: perftest,
         unit: Unit::Bandwidth,
+        round_trip: false,
     };
 
     #[test]
@@ -233,7 +237,13 @@ mod tests {
     #[test]
     fn a_rate_is_of_messages_and_of_round_trips() {
         assert!((TOOL.rate(8, 8e6) - 1e6).abs() < 1e-3);
-        let unit = Unit::Latency;
-        assert!((Tool { unit, ..TOOL }.rate(8, 5e-6) - 1e5).abs() < 1e-3);
+        for (round_trip, latency) in [(false, 5e-6), (true, 10e-6)] {
+            let tool = Tool {
+                unit: Unit::Latency,
+                round_trip,
+                ..TOOL
+            };
+            assert!((tool.rate(8, latency) - 1e5).abs() < 1e-3);
+        }
     }
 }

@@ -2,7 +2,9 @@
 //! TCP, and the memory.
 //!
 //! For each number of connections there is a server, which this command starts from itself. All
-//! connections exist during the measurement and take turns.
+//! connections exist during the measurement and take turns. The memory is measured before that, for
+//! each number of connections in a process of its own: in this process, connections would use heap
+//! that others have freed, and seem to need less.
 
 mod conns;
 mod raw;
@@ -108,14 +110,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let (client, server) = pinning.processors.unzip();
     // The threads of the client's devices inherit the processor.
     run_on(client)?;
+    let congestion = &common.congestion;
+    let mut memory: BTreeMap<usize, [f64; 2]> = BTreeMap::new();
+    for &(conns, what) in rows.iter().map(|row| &row.work) {
+        if matches!(what, What::Memory(_)) && !memory.contains_key(&conns) {
+            memory.insert(conns, conns::memory(conns, congestion, &pinning)?);
+        }
+    }
     let mut ours: BTreeMap<usize, Conns> = BTreeMap::new();
     let mut raw: BTreeMap<usize, RawConns> = BTreeMap::new();
     for &(conns, what) in rows.iter().map(|row| &row.work) {
-        let is_raw = matches!(what, What::RawRate(_));
-        if is_raw && !raw.contains_key(&conns) {
-            raw.insert(conns, RawConns::open(conns, &common.congestion, server)?);
-        } else if !is_raw && !ours.contains_key(&conns) {
-            ours.insert(conns, Conns::open(conns, &common.congestion, &pinning)?);
+        match what {
+            What::RawRate(_) if !raw.contains_key(&conns) => {
+                raw.insert(conns, RawConns::open(conns, congestion, server)?);
+            }
+            What::Latency | What::Rate(_) if !ours.contains_key(&conns) => {
+                ours.insert(conns, Conns::open(conns, congestion, &pinning)?);
+            }
+            _ => {}
         }
     }
     rows::run(&mut rows, common.rounds, |(conns, what), unit| {
@@ -124,7 +136,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             What::Latency => ours[conns].latency(time),
             What::Rate(active) => ours[conns].rate(active, time),
             What::RawRate(active) => raw[conns].rate(active, time),
-            What::Memory(used) => Ok(ours[conns].memory[usize::from(used)]),
+            What::Memory(used) => Ok(memory[conns][usize::from(used)]),
         };
         value.map(Sample::of).map_err(io::Error::other)
     });
@@ -135,6 +147,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Serves many connections of uwarp.
 pub(crate) fn serve(conns: usize, congestion: &str) -> Result<()> {
     conns::serve(conns, congestion, |line| println!("{line}"))
+}
+
+/// Connects to a server that has printed `line`, prints the memory of a connection, and keeps the
+/// connections until this process is killed.
+pub(crate) fn tell_memory(conns: usize, congestion: &str, line: &str) -> Result<()> {
+    let connected = Conns::connect(conns, congestion, line, None)?;
+    let [never_used, used] = connected.memory;
+    println!("{never_used} {used}");
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Moves this thread to a processor, if there is one for it.

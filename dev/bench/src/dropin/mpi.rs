@@ -38,13 +38,25 @@ impl Ranks {
         if self.puts == 0 { "pingpong" } else { "put" }
     }
 
+    /// Returns true if the messages go through uwarp.
+    fn is_ours(&self) -> bool {
+        self.provider == "verbs"
+    }
+
+    /// Returns the arguments of the program. The processors are a word for each rank.
+    fn arguments(&self, seconds: &str, processors: [&str; 2]) -> [String; 6] {
+        let [first, second] = processors.map(str::to_owned);
+        let (test, size) = (self.test().to_owned(), self.size.to_string());
+        let puts = self.puts.max(1).to_string();
+        [test, size, seconds.to_owned(), first, second, puts]
+    }
+
     /// Describes how to repeat a measurement.
     pub(super) fn how(&self) -> String {
-        let Ranks { provider, size, .. } = self;
-        format!(
-            "`mpi {} {size}`, provider `{provider};ofi_rxm`",
-            self.test()
-        )
+        let run = if self.is_ours() { "uwarp run -- " } else { "" };
+        let arguments = self.arguments("SECONDS", ["CPU", "CPU"]).join(" ");
+        let provider = self.provider;
+        format!("`{run}mpirun -n 2 mpi {arguments}`, provider `{provider};ofi_rxm`")
     }
 }
 
@@ -68,8 +80,9 @@ impl Mpi {
             Some((first, second)) => [first.to_string(), second.to_string()],
             None => ["none", "none"].map(str::to_owned),
         };
+        let processors = processors.each_ref().map(String::as_str);
         let mut command = Command::new("mpirun");
-        if ranks.provider == "verbs" {
+        if ranks.is_ours() {
             command = Command::new(&self.uwarp.path);
             command.args(["run", "--", "mpirun"]);
         }
@@ -84,10 +97,7 @@ impl Mpi {
             .args(["--mca", "btl", "self", "--mca", "osc", "pt2pt"])
             .args(["--mca", "mtl_ofi_provider_include", &provider])
             .arg(directory.join("mpi"))
-            .args([ranks.test(), &ranks.size.to_string()])
-            .arg(time.as_secs_f64().to_string())
-            .args(processors)
-            .arg(ranks.puts.max(1).to_string());
+            .args(ranks.arguments(&time.as_secs_f64().to_string(), processors));
         let (said, noise) = process::outputs(&mut command, Duration::from_secs(40))?;
         let value = parse(&said).ok_or_else(|| process::strange("mpi", &noise))?;
         Ok(Sample::of(value))
@@ -128,6 +138,24 @@ fn parse(said: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_command_is_described_in_its_own_words() {
+        let of = |provider, puts| Ranks {
+            provider,
+            puts,
+            size: 8,
+        };
+        let how = of("verbs", 16).how();
+        let command = "`uwarp run -- mpirun -n 2 mpi put 8 SECONDS CPU CPU 16`";
+        assert_eq!(how, format!("{command}, provider `verbs;ofi_rxm`"));
+        assert_ne!(how, of("verbs", 64).how());
+        assert!(
+            of("tcp", 0)
+                .how()
+                .starts_with("`mpirun -n 2 mpi pingpong 8 ")
+        );
+    }
 
     #[test]
     fn its_number_is_found_among_what_libraries_say() {

@@ -49,9 +49,7 @@ struct Side {
 impl Conns {
     /// Starts a server, and connects to it this number of times.
     pub(super) fn open(conns: usize, congestion: &str, pinning: &Pinning) -> Result<Self> {
-        let mut command = pinning.command(process::Side::Server, std::env::current_exe()?);
-        command.args(["scale-server", &conns.to_string(), congestion]);
-        let (running, line) = process::start(&mut command)?;
+        let (running, line) = start_server(conns, congestion, pinning)?;
         Conns::connect(conns, congestion, &line, Some(running))
     }
 
@@ -246,6 +244,33 @@ pub(super) fn serve(conns: usize, congestion: &str, tell: impl FnOnce(String)) -
                 sleeps = completion.byte_len == END;
             }
         }
+    }
+}
+
+/// Starts a server. Returns it with the line that it prints.
+fn start_server(
+    conns: usize,
+    congestion: &str,
+    pinning: &Pinning,
+) -> std::io::Result<(Running, String)> {
+    let mut command = pinning.command(process::Side::Server, std::env::current_exe()?);
+    process::start(command.args(["scale-server", &conns.to_string(), congestion]))
+}
+
+/// Measures the memory of a connection in bytes, in a client process of its own: never used, and
+/// after 64 KiB each way.
+pub(super) fn memory(conns: usize, congestion: &str, pinning: &Pinning) -> Result<[f64; 2]> {
+    let (server, line) = start_server(conns, congestion, pinning)?;
+    let mut command = pinning.command(process::Side::Client, std::env::current_exe()?);
+    command.args(["scale-memory", &conns.to_string(), congestion, line.trim()]);
+    let (client, said) = process::start(&mut command)?;
+    // The server ends first. Otherwise it would report that its connections are lost.
+    drop(server);
+    drop(client);
+    let sizes = said.split_whitespace().map(|word| word.parse().ok());
+    match sizes.collect::<Vec<_>>()[..] {
+        [Some(never_used), Some(used)] => Ok([never_used, used]),
+        _ => Err(process::strange("the client of the memory", &said).into()),
     }
 }
 
