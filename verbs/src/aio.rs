@@ -16,6 +16,9 @@
 //! * Its protection domain belongs to a [`Domain`] and is never handed out. No work request of the
 //!   synchronous API can name the region, whatever lkey it contains.
 //!
+//! [`Bytes`](::bytes::Bytes) can be sent as they are, because nobody writes them
+//! ([`Connection::send_bytes`]).
+//!
 //! Memory that peers may read or write on their own is a [`MemoryRegion`] from
 //! [`Domain::register`], or a [`FastRegion`](crate::FastRegion) from [`Domain::alloc_fast_region`].
 //! Both give access only by copying bytes in and out. A memory window exposes part of a region to
@@ -104,6 +107,7 @@
 //! ```
 
 mod buf;
+mod bytes;
 mod connection;
 mod error;
 mod extensions;

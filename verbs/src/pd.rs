@@ -49,6 +49,18 @@ impl Pd {
 
     /// Registers a buffer that the region owns (`ibv_reg_mr`).
     ///
+    /// A [`Buffer`] is also made from [`Bytes`](bytes::Bytes), which peers may only read, and from
+    /// [`BytesMut`](bytes::BytesMut):
+    /// ```
+    /// use uwarp_verbs::{Access, Buffer, Device};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pd = Device::tcp()?.alloc_pd()?;
+    /// let page = bytes::Bytes::from_static(b"for all peers");
+    /// let region = pd.register_buffer(Buffer::from(page.clone()), Access::REMOTE_READ)?;
+    /// assert_eq!((region.addr(), region.len()), (page.as_ptr() as u64, 13));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// See [`Pd::register`].
     pub fn register_buffer(

@@ -1,11 +1,15 @@
 //! Buffers owned by this library that can be registered.
 
+mod bytes;
+
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 use std::alloc::Layout;
 use std::os::fd::{AsFd, BorrowedFd};
+
+use ::bytes::{Bytes, BytesMut};
 
 use super::error::OutOfRange;
 use super::mapped::Mapping;
@@ -27,6 +31,8 @@ pub struct BufferError {
 ///
 /// It is only accessed through raw pointers, so peers may write it through an STag while the
 /// program reads it. Every access is a copy, and a copy may contain bytes of different ages.
+///
+/// It can be made from a vector, from [`BytesMut`], and from [`Bytes`], which stay read-only.
 pub struct Buffer {
     base: NonNull<u8>,
     len: usize,
@@ -36,12 +42,18 @@ pub struct Buffer {
 /// Source of the memory, which determines how it is freed.
 enum Origin {
     Pages(Layout),
-    Vec { capacity: usize },
+    Vec {
+        capacity: usize,
+    },
     Mapped(Mapping),
+    /// Bytes that nobody writes. The program may have other handles to them.
+    Bytes(Bytes),
+    BytesMut(BytesMut),
     Nothing,
 }
 
-// SAFETY: the buffer owns its memory and only hands out copies of the bytes.
+// SAFETY: the buffer owns its memory, or shares memory that nobody writes, and only hands out
+// copies of the bytes.
 unsafe impl Send for Buffer {}
 // SAFETY: shared access goes only through the copy functions of the module `raw`, which allow
 // concurrent access.
@@ -80,12 +92,14 @@ impl Buffer {
         }
     }
 
-    /// Returns true if the bytes may be changed; false for a file that was opened read-only.
+    /// Returns true if the bytes may be changed; false for a file that was opened read-only, and
+    /// for [`Bytes`].
     #[must_use]
     pub fn is_writable(&self) -> bool {
         match &self.origin {
             Origin::Mapped(mapping) => mapping.is_writable(),
-            Origin::Pages(_) | Origin::Vec { .. } | Origin::Nothing => true,
+            Origin::Bytes(_) => false,
+            Origin::Pages(_) | Origin::Vec { .. } | Origin::BytesMut(_) | Origin::Nothing => true,
         }
     }
 
@@ -94,7 +108,11 @@ impl Buffer {
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.origin {
             Origin::Mapped(mapping) => mapping.fd().map(AsFd::as_fd),
-            Origin::Pages(_) | Origin::Vec { .. } | Origin::Nothing => None,
+            Origin::Pages(_)
+            | Origin::Vec { .. }
+            | Origin::Bytes(_)
+            | Origin::BytesMut(_)
+            | Origin::Nothing => None,
         }
     }
 
@@ -126,8 +144,9 @@ impl Buffer {
     /// [`OutOfRange`] if the range is not inside the buffer; nothing is copied.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
         self.check(offset, out.len())?;
-        // SAFETY: the range lies in memory that `self` owns. `out` is an exclusive reference, and
-        // no reference ever points into the buffer, so they do not overlap.
+        // SAFETY: the range lies in memory that `self` keeps alive. `out` is an exclusive
+        // reference. No reference points into the buffer, except shared ones of `Bytes`, so they do
+        // not overlap.
         let read = unsafe { raw::load(self.base.as_ptr().add(offset), out) };
         fence(Ordering::Acquire);
         read.then_some(()).ok_or(OutOfRange {
@@ -160,15 +179,18 @@ impl Buffer {
 
     /// Converts the buffer into a vector. A buffer made from a vector returns the same allocation.
     #[must_use]
-    pub fn into_vec(self) -> Vec<u8> {
-        match self.origin {
+    pub fn into_vec(mut self) -> Vec<u8> {
+        match core::mem::replace(&mut self.origin, Origin::Nothing) {
             Origin::Vec { capacity } => {
-                let this = ManuallyDrop::new(self);
-                // SAFETY: `from` took these parts from a vector. `self` is consumed without being
-                // dropped, so a vector is made from them only once. All bytes are initialized.
-                unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
+                // SAFETY: `from` took these parts from a vector. The origin was taken out, so a
+                // vector is made from them only once. All bytes are initialized.
+                unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) }
             }
-            Origin::Pages(_) | Origin::Mapped(_) | Origin::Nothing => {
+            Origin::Bytes(bytes) => bytes.into(),
+            Origin::BytesMut(bytes) => bytes.into(),
+            origin @ (Origin::Pages(_) | Origin::Mapped(_) | Origin::Nothing) => {
+                // Freed when `self` is dropped, after the copy.
+                self.origin = origin;
                 let mut bytes = vec![0; self.len];
                 // SAFETY: as for `read_at`.
                 // Bytes after the end of a truncated file stay zero.
@@ -227,8 +249,8 @@ impl Drop for Buffer {
                 // here or in `into_vec`, which does not drop `self`.
                 drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) });
             }
-            // A mapping is unmapped when it is dropped.
-            Origin::Mapped(_) | Origin::Nothing => {}
+            // These free their memory when they are dropped.
+            Origin::Mapped(_) | Origin::Bytes(_) | Origin::BytesMut(_) | Origin::Nothing => {}
         }
     }
 }

@@ -65,7 +65,7 @@ pub enum RegisterError {
     },
     /// Local write was requested for read-only memory.
     #[error(
-        "the memory is read-only, but the requested rights are: {access}; open the file for reading and writing, or register the program's memory in place again"
+        "the memory is read-only, but the requested rights are: {access}; open the file for reading and writing, take `BytesMut` and not `Bytes`, or register the program's memory in place again"
     )]
     ReadOnly {
         /// Requested rights.

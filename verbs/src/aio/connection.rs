@@ -15,7 +15,7 @@ use super::Domain;
 use super::buf::{BufferPool, InFlightBuf, RegisteredBuf};
 use super::error::Error;
 use super::srq::Srq;
-use super::table::Ops;
+use super::table::{InFlightMemory, Ops, ReclaimedMemory};
 use crate::cm::{Attempts, connect_outcome, resolve};
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::device::DeviceError;
@@ -271,12 +271,12 @@ impl Connection {
         buf: InFlightBuf,
         post: impl FnOnce(u64) -> Result<(), PostError>,
     ) -> (Result<Completion, Error>, RegisteredBuf) {
-        match self.ops.start(slot, Some(buf), post) {
+        match self.ops.start(slot, Some(InFlightMemory::Buf(buf)), post) {
             Ok(flight) => {
-                let (completion, buf) = flight.await;
-                (self.result(completion), owned(buf))
+                let (completion, memory) = flight.await;
+                (self.result(completion), ReclaimedMemory::buf(memory))
             }
-            Err((error, buf)) => (Err(error.into()), owned(buf)),
+            Err((error, memory)) => (Err(error.into()), ReclaimedMemory::buf(memory)),
         }
     }
 
@@ -323,7 +323,8 @@ impl Connection {
         let capacity = buf.capacity();
         let in_flight = buf.start_transfer();
         let sink = [in_flight.room(capacity)];
-        let posted = self.ops.start(slot, Some(in_flight), |wr_id| {
+        let memory = Some(InFlightMemory::Buf(in_flight));
+        let posted = self.ops.start(slot, memory, |wr_id| {
             self.qp.post_recv(&RecvWr::new(wr_id, &sink))
         });
         match posted {
@@ -331,7 +332,7 @@ impl Connection {
                 flight.detach();
                 Ok(())
             }
-            Err((error, buf)) => Err((error.into(), owned(buf))),
+            Err((error, memory)) => Err((error.into(), ReclaimedMemory::buf(memory))),
         }
     }
 
@@ -355,7 +356,7 @@ impl Connection {
         };
         let slot = self.ops.message().await;
         let (completion, buf) = match self.ops.take(slot) {
-            Some((completion, buf)) => (completion, owned(buf)),
+            Some((completion, memory)) => (completion, ReclaimedMemory::buf(memory)),
             None => unreachable!("the receive of a granted message has completed"),
         };
         if let Some(waiting) = waiting
@@ -395,11 +396,11 @@ impl Connection {
             }
         })
         .await;
-        let Some((completion, buf)) = slot.and_then(|slot| self.ops.take(slot)) else {
+        let Some((completion, memory)) = slot.and_then(|slot| self.ops.take(slot)) else {
             return Err(self.ended());
         };
         let received = self.result(completion)?;
-        Ok((Received::new(received), owned(buf)))
+        Ok((Received::new(received), ReclaimedMemory::buf(memory)))
     }
 
     /// Returns the error of an operation that started after the connection had ended.
@@ -473,7 +474,7 @@ impl Connection {
         self.qp.qp_num()
     }
 
-    fn result(&self, completion: Completion) -> Result<Completion, Error> {
+    pub(super) fn result(&self, completion: Completion) -> Result<Completion, Error> {
         completion.ok().map_err(|error| Error::Failed {
             error,
             reason: self.qp.end_reason().map(Box::new),
@@ -497,9 +498,4 @@ impl fmt::Debug for Connection {
 
 fn is_full(error: &PostError) -> bool {
     matches!(error.kind, PostErrorKind::RecvQueueFull { .. })
-}
-
-/// Unwraps the buffer of an operation that was posted with one.
-fn owned(buf: Option<RegisteredBuf>) -> RegisteredBuf {
-    buf.unwrap_or_else(|| unreachable!("a slot keeps its buffer until it is taken"))
 }

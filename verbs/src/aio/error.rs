@@ -25,7 +25,8 @@ pub enum Error {
         /// Name of the side that is too small.
         which: &'static str,
     },
-    /// No memory could be allocated for the result of an atomic operation. The connection stays up.
+    /// No memory could be allocated for the result of an atomic operation, or the bytes to send
+    /// could not be registered. The connection stays up.
     #[error(transparent)]
     Memory(#[from] PoolError),
     /// The operation completed with an error. The connection has ended or is about to end.

@@ -1,7 +1,7 @@
 //! Operations of one connection, from the post to the future that takes the result.
 //!
-//! Every work request has a slot, whose number is its `wr_id`. The slot owns the buffer while the
-//! work request is in progress, so the buffer stays alive and unavailable even if the task is
+//! Every work request has a slot, whose number is its `wr_id`. The slot owns the memory while the
+//! work request is in progress, so a buffer stays alive and unavailable even if the task is
 //! dropped.
 //!
 //! ```text
@@ -40,6 +40,7 @@ use super::srq::Shared;
 use super::wakers::Wakers;
 use crate::completion::Completion;
 use crate::cq::Cq;
+use crate::mr::MemoryRegion;
 use crate::qp::guard::Watcher;
 
 /// Maximum number of completions delivered before the lock is released.
@@ -80,10 +81,34 @@ struct Table {
     messages: Gate,
 }
 
+/// Memory that a posted work request names.
+pub(super) enum InFlightMemory {
+    Buf(InFlightBuf),
+    /// Bytes of the program, registered for this request.
+    Region(MemoryRegion),
+}
+
+/// The same memory when the work request is complete or was refused.
+pub(super) enum ReclaimedMemory {
+    Buf(RegisteredBuf),
+    /// Dropped without a lock, because the owner of the bytes may run code of the program.
+    Region(#[expect(dead_code, reason = "only dropped")] MemoryRegion),
+}
+
+impl ReclaimedMemory {
+    /// Unwraps the buffer of an operation that was posted with one.
+    pub(super) fn buf(memory: Option<Self>) -> RegisteredBuf {
+        match memory {
+            Some(ReclaimedMemory::Buf(buf)) => buf,
+            _ => unreachable!("a slot keeps its buffer until it is taken"),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Slot {
     state: State,
-    buf: Option<InFlightBuf>,
+    memory: Option<InFlightMemory>,
     waker: Option<Waker>,
     /// Value of `clock` when the post of its request began.
     begun: u64,
@@ -99,8 +124,8 @@ struct Unsignaled {
 /// Slot number that [`Ops::message`] returns for a message from a shared queue, which has no slot.
 const IN_SHARED: u32 = u32::MAX;
 
-/// A buffer to drop and a waker to call after the lock was released.
-type Freed = (Option<RegisteredBuf>, Option<Waker>);
+/// Memory to drop and a waker to call after the lock was released.
+type Freed = (Option<ReclaimedMemory>, Option<Waker>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum State {
@@ -112,8 +137,8 @@ enum State {
     Completed(Completion),
 }
 
-/// Completion of a work request, and the buffer that it used.
-pub(super) type Outcome = (Completion, Option<RegisteredBuf>);
+/// Completion of a work request, and the memory that it used.
+pub(super) type Outcome = (Completion, Option<ReclaimedMemory>);
 
 impl Ops {
     pub(super) fn new(cq: Cq, sends: u32, recvs: u32, shared: Option<Arc<Shared>>) -> Arc<Self> {
@@ -154,32 +179,32 @@ impl Ops {
         self.table.lock().free_recvs.pop()
     }
 
-    /// Posts the work request of a slot. The slot gets the buffer before the post, because the
+    /// Posts the work request of a slot. The slot gets the memory before the post, because the
     /// completion may arrive before `post` returns.
     ///
     /// # Errors
-    /// The error of `post`, with the buffer. The slot is free again.
+    /// The error of `post`, with the memory. The slot is free again.
     pub(super) fn start<E>(
         &self,
         slot: u32,
-        buf: Option<InFlightBuf>,
+        memory: Option<InFlightMemory>,
         post: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<CompletionFuture<'_>, (E, Option<RegisteredBuf>)> {
-        self.table.lock().begin(slot, State::InFlight, buf);
+    ) -> Result<CompletionFuture<'_>, (E, Option<ReclaimedMemory>)> {
+        self.table.lock().begin(slot, State::InFlight, memory);
         match post(u64::from(slot)) {
             Ok(()) => Ok(CompletionFuture {
                 ops: self,
                 slot: Some(slot),
             }),
             Err(error) => {
-                let (buf, next) = self.table.lock().free(slot, None);
+                let (memory, next) = self.table.lock().free(slot, None);
                 next.into_iter().for_each(Waker::wake);
-                Err((error, buf))
+                Err((error, memory))
             }
         }
     }
 
-    /// Posts the work request of a slot without waiting for it. Buffer and slot become free when
+    /// Posts the work request of a slot without waiting for it. Memory and slot become free when
     /// the request is complete.
     ///
     /// The second argument of `post` is true if the request has to be signaled. This is the case if
@@ -191,10 +216,10 @@ impl Ops {
     pub(super) fn start_unsignaled<E>(
         &self,
         slot: u32,
-        buf: Option<InFlightBuf>,
+        memory: Option<InFlightMemory>,
         needed: bool,
         post: impl FnOnce(u64, bool) -> Result<(), E>,
-    ) -> Result<(), (E, Option<RegisteredBuf>)> {
+    ) -> Result<(), (E, Option<ReclaimedMemory>)> {
         let (signaled, begun) = {
             let mut table = self.table.lock();
             let signaled = needed || table.unsignaled_slots >= table.sends / 2;
@@ -202,7 +227,7 @@ impl Ops {
                 true => State::Abandoned,
                 false => State::Unsignaled,
             };
-            (signaled, table.begin(slot, state, buf))
+            (signaled, table.begin(slot, state, memory))
         };
         let posted = post(u64::from(slot), signaled);
         let mut table = self.table.lock();
@@ -214,10 +239,10 @@ impl Ops {
                 Ok(())
             }
             Err(error) => {
-                let (buf, next) = table.free(slot, None);
+                let (memory, next) = table.free(slot, None);
                 drop(table);
                 next.into_iter().for_each(Waker::wake);
-                Err((error, buf))
+                Err((error, memory))
             }
         }
     }
@@ -273,22 +298,25 @@ impl Ops {
         let mut freed: Vec<Freed> = Vec::new();
         loop {
             let mut wakers: [Option<Waker>; BATCH] = Default::default();
-            let mut abandoned: [Option<RegisteredBuf>; BATCH] = Default::default();
+            let mut abandoned: [Option<ReclaimedMemory>; BATCH] = Default::default();
             let mut table = self.table.lock();
             // Polled under the lock; otherwise two threads could deliver messages out of order.
             let count = inner.poll(&mut batch);
             for (at, completion) in batch[..count].iter().enumerate() {
                 (abandoned[at], wakers[at]) = match &self.shared {
                     Some(shared) => match shared.reclaim(completion) {
-                        Some(buf) => (None, table.arrive((*completion, Some(buf)))),
+                        Some(buf) => {
+                            let memory = Some(ReclaimedMemory::Buf(buf));
+                            (None, table.arrive((*completion, memory)))
+                        }
                         None => table.complete(*completion, &mut freed),
                     },
                     None => table.complete(*completion, &mut freed),
                 };
             }
             drop(table);
-            for (buf, waker) in freed.drain(..) {
-                drop(buf);
+            for (memory, waker) in freed.drain(..) {
+                drop(memory);
                 waker.into_iter().for_each(Waker::wake);
             }
             if count == 0 {
@@ -327,11 +355,11 @@ impl Watcher for Ops {
 
 impl Table {
     /// Records the start of a post in its slot and returns its timestamp.
-    fn begin(&mut self, slot: u32, state: State, buf: Option<InFlightBuf>) -> u64 {
+    fn begin(&mut self, slot: u32, state: State, memory: Option<InFlightMemory>) -> u64 {
         self.clock += 1;
         if let Some(place) = self.slots.get_mut(slot as usize) {
             place.state = state;
-            place.buf = buf;
+            place.memory = memory;
             place.begun = self.clock;
             self.unsignaled_slots += u32::from(state == State::Unsignaled);
         }
@@ -373,8 +401,8 @@ impl Table {
     }
 
     /// Records the completion of a work request. Returns the waker to call and, for an abandoned
-    /// request, the buffer to drop. Adds the wakers and buffers of earlier unsignaled requests to
-    /// `freed`.
+    /// request, the memory to drop. Adds the wakers and the memory of earlier unsignaled requests
+    /// to `freed`.
     fn complete(&mut self, completion: Completion, freed: &mut Vec<Freed>) -> Freed {
         let slot = u32::try_from(completion.wr_id).unwrap_or(u32::MAX);
         let Some(place) = self.slots.get_mut(slot as usize) else {
@@ -400,18 +428,14 @@ impl Table {
         let State::Completed(completion) = self.slots.get(slot as usize)?.state else {
             return None;
         };
-        let (buf, next) = self.free(slot, Some(completion));
-        Some(((completion, buf), next))
+        let (memory, next) = self.free(slot, Some(completion));
+        Some(((completion, memory), next))
     }
 
     /// Frees a slot whose work request is complete. `completion` is `None` if the request was
-    /// refused, or if an unsignaled request completed without a completion. Returns the buffer of
+    /// refused, or if an unsignaled request completed without a completion. Returns the memory of
     /// the slot, and the waker of the task that gets the place in the send queue.
-    fn free(
-        &mut self,
-        slot: u32,
-        completion: Option<Completion>,
-    ) -> (Option<RegisteredBuf>, Option<Waker>) {
+    fn free(&mut self, slot: u32, completion: Option<Completion>) -> Freed {
         let Some(place) = self.slots.get_mut(slot as usize) else {
             return (None, None);
         };
@@ -419,20 +443,21 @@ impl Table {
         place.state = State::Free;
         let done = completion.filter(|completion| completion.status.is_success());
         let brought = done.filter(places_bytes);
-        let buf = place.buf.take().map(|buf| {
-            let brought = brought.map(|completion| completion.byte_len);
-            // SAFETY: the only work request that names the buffer has completed or was refused.
-            #[expect(unsafe_code, reason = "this is where the flight of a buffer ends")]
-            unsafe {
-                buf.reclaim(brought)
+        let memory = place.memory.take().map(|memory| match memory {
+            InFlightMemory::Buf(buf) => {
+                let brought = brought.map(|completion| completion.byte_len);
+                // SAFETY: the only work request that names the buffer has completed or was refused.
+                #[expect(unsafe_code, reason = "this is where the flight of a buffer ends")]
+                ReclaimedMemory::Buf(unsafe { buf.reclaim(brought) })
             }
+            InFlightMemory::Region(region) => ReclaimedMemory::Region(region),
         });
         if slot < self.sends {
             self.free_sends.push(slot);
-            return (buf, self.room.put());
+            return (memory, self.room.put());
         }
         self.free_recvs.push(slot);
-        (buf, None)
+        (memory, None)
     }
 }
 

@@ -6,6 +6,7 @@ use super::buf::RegisteredBuf;
 use super::connection::Connection;
 use super::error::Error;
 use super::flagged::{Flagged, fits};
+use super::table::{InFlightMemory, ReclaimedMemory};
 use uwarp_engine::wr::SendWr;
 
 /// A connection, and flags for operations without a completion (no `IBV_SEND_SIGNALED`).
@@ -128,17 +129,14 @@ impl Unsignaled<'_> {
         let last = buf.is_last();
         let in_flight = buf.start_transfer();
         let source = [in_flight.content()];
-        let posted =
-            connection
-                .ops
-                .start_unsignaled(slot, Some(in_flight), last, |wr_id, signaled| {
-                    let wr = self.0.mark(request(wr_id, &source));
-                    connection.qp.post_send(&unsignaled_unless(wr, signaled))
-                });
-        posted.map_err(|(error, buf)| {
-            let buf = buf.unwrap_or_else(|| unreachable!("a refused operation keeps its buffer"));
-            (error.into(), buf)
-        })
+        let memory = Some(InFlightMemory::Buf(in_flight));
+        let posted = connection
+            .ops
+            .start_unsignaled(slot, memory, last, |wr_id, signaled| {
+                let wr = self.0.mark(request(wr_id, &source));
+                connection.qp.post_send(&unsignaled_unless(wr, signaled))
+            });
+        posted.map_err(|(error, memory)| (error.into(), ReclaimedMemory::buf(memory)))
     }
 
     async fn bare<'w>(self, request: impl FnOnce(u64) -> SendWr<'w>) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! The async API, run by minimal runtimes.
 
+mod bytes;
 mod dropped;
 mod ends;
 mod executor;

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use bytes::{Bytes, BytesMut};
 use uwarp_verbs::{Buffer, MapError, RegisterError, RemoteBuffer};
 
 use super::*;
@@ -278,4 +279,41 @@ fn another_process_sees_what_a_peer_writes_and_the_peer_reads_what_that_writes()
     .unwrap();
     a.send_cq.success(2);
     assert_eq!(content(&sink), b"by another process");
+}
+
+#[test]
+fn a_peer_writes_mutable_bytes_which_come_back() {
+    let (a, b) = pair(Wire::Kernel);
+    let bytes = BytesMut::from(&b"page 1, page 2"[..]);
+    let at = bytes.as_ptr();
+    let inbox = Arc::new(Buffer::from(bytes));
+    let region = b.pd.region().access(all());
+    let region = region.buffer(Arc::clone(&inbox)).unwrap();
+    let to = region.remote().slice(5, 1).unwrap();
+    a.qp.post_send(&SendWr::write_inline(1, b"7", to)).unwrap();
+    a.send_cq.success(1);
+    bell(&a, &b);
+    region.deregister().unwrap();
+    let bytes = BytesMut::from(Arc::into_inner(inbox).unwrap());
+    assert_eq!((bytes.as_ptr(), &bytes[..]), (at, &b"page 7, page 2"[..]));
+}
+
+#[test]
+fn a_peer_reads_shared_bytes_and_nobody_writes_them() {
+    let (a, b) = pair(Wire::Kernel);
+    let bytes = Bytes::from_static(b"the same for all");
+    let buffer = Arc::new(Buffer::from(bytes.clone()));
+    let region = |access| b.pd.region().access(access).buffer(Arc::clone(&buffer));
+    let access = all();
+    let refused = region(access).unwrap_err();
+    assert_eq!(refused, RegisterError::ReadOnly { access });
+    let source = region(Access::REMOTE_READ).unwrap();
+    assert!(source.write_at(0, b"T").is_err());
+    let sink = a.blank(4);
+    let from = source.remote().slice(4, 4).unwrap();
+    let sges = [sink.sge(0, 4)];
+    a.qp.post_send(&SendWr::read(1, &sges, from)).unwrap();
+    a.send_cq.success(1);
+    assert_eq!(content(&sink), b"same");
+    assert_eq!(&bytes[..], b"the same for all");
 }
