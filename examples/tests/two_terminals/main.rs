@@ -1,11 +1,11 @@
 //! Runs every example as two processes, a server and a client.
 
-mod common;
+mod running;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use common::{Running, client};
+use running::{Running, client};
 use uwarp_examples::LONGEST;
 use uwarp_verbs::{Access, ConnectOptions, Device, QpCaps, RemoteBuffer, SendWr};
 
