@@ -16,11 +16,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uwarp_verbs::llp::smol::Clock;
+use uwarp_verbs::llp::smol::{Clock, ManualClock};
 use uwarp_verbs::{QpModify, QpState, StreamOptions};
 
 use crate::input::Input;
-use crate::live::{self, End, HandClock, Line, Side};
+use crate::live::{self, End, Line, Side};
 
 /// Maximum number of steps in one input.
 const MAX_STEPS: usize = 120;
@@ -45,7 +45,7 @@ enum Fate {
 struct Pair {
     line: Line,
     ends: [End; 2],
-    clock: Arc<HandClock>,
+    clock: Arc<ManualClock>,
     begun: Instant,
     fate: Fate,
 }
@@ -92,7 +92,7 @@ const fn side(number: usize) -> Side {
 
 impl Pair {
     fn new(crc: bool, markers: [bool; 2]) -> Self {
-        let clock = HandClock::new();
+        let clock = Arc::new(ManualClock::new());
         let (line, streams) = Line::new();
         let mut number = 0;
         let ends = streams.map(|stream| {

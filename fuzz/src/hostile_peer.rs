@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use uwarp_verbs::llp::Llp;
+use uwarp_verbs::llp::smol::ManualClock;
 use uwarp_verbs::{
     Access, Completion, Cq, Device, MemoryRegion, Pd, Qp, QpCaps, QpState, RecvWr, RemoteBuffer,
     SendWr, Status, StreamOptions,
@@ -22,7 +23,7 @@ use uwarp_verbs::{
 
 use crate::craft;
 use crate::input::Input;
-use crate::live::{self, HandClock, Line, Side};
+use crate::live::{self, Line, Side};
 use crate::model::fpdu::{End, Sealer, open};
 use crate::model::memory::{Region, Right, regions};
 use model::{Done, Model};
@@ -37,7 +38,7 @@ const UNTOUCHED: u8 = 0xC3;
 
 struct Victim {
     device: Device,
-    clock: Arc<HandClock>,
+    clock: Arc<ManualClock>,
     qp: Qp,
     send_cq: Cq,
     recv_cq: Cq,
@@ -98,7 +99,7 @@ pub fn run(data: &[u8]) {
 }
 
 fn connected(crc: bool, rx_markers: bool, tx_markers: bool) -> (Victim, Model) {
-    let clock = HandClock::new();
+    let clock = Arc::new(ManualClock::new());
     let device = live::device(&clock, 11);
     let pds = [device.alloc_pd(), device.alloc_pd()].map(|pd| pd.expect("there is room"));
     let cq = || device.create_cq(256).expect("there is room");

@@ -122,7 +122,7 @@ pub(crate) use signal::Signal;
 pub(crate) use stack::{Link, Route, Stack};
 pub(crate) use user::User;
 
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use external_link::Carrier;
 
 pub use fault::{FaultCounts, FaultSettings};

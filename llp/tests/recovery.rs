@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use uwarp_llp::smol::{Carrier, Clock, Congestion, MemoryNetwork, MemorySettings};
+use uwarp_llp::smol::{Carrier, Congestion, ManualClock, MemoryNetwork, MemorySettings};
 use uwarp_llp::{Llp, Network, Piece, Recv, SendHints};
 use uwarp_testkit::Random;
 
@@ -18,18 +18,6 @@ const DELAY: Duration = Duration::from_millis(5);
 const KINDS: [Congestion; 3] = [Congestion::None, Congestion::Reno, Congestion::Cubic];
 /// Number of data bytes in a full segment.
 const SEGMENT: usize = 1460;
-
-/// A clock that the test advances.
-struct Made {
-    start: Instant,
-    since: Mutex<Duration>,
-}
-
-impl Clock for Made {
-    fn now(&self) -> Instant {
-        self.start + *self.since.lock()
-    }
-}
 
 /// Decides when a packet arrives. Returns one delay for each arrival: none for a lost packet,
 /// several for a duplicated one.
@@ -50,7 +38,7 @@ struct Seen {
 }
 
 struct Cable {
-    clock: Arc<Made>,
+    clock: Arc<ManualClock>,
     fate: Mutex<Fate>,
     state: Mutex<State>,
 }
@@ -74,7 +62,7 @@ struct Plug {
 
 impl Carrier for Plug {
     fn carry(&self, packet: &[u8]) {
-        let now = *self.cable.clock.since.lock();
+        let now = self.cable.clock.elapsed();
         let mut state = self.cable.state.lock();
         let seq = u32::from_be_bytes([24, 25, 26, 27].map(|at| packet[at]));
         let header = 20 + usize::from(packet[32] >> 4) * 4;
@@ -114,10 +102,7 @@ struct World {
 
 impl World {
     fn new(settings: &MemorySettings) -> Self {
-        let clock = Arc::new(Made {
-            start: Instant::now(),
-            since: Mutex::default(),
-        });
+        let clock = Arc::new(ManualClock::new());
         let cable = Arc::new(Cable {
             clock: Arc::clone(&clock),
             fate: Mutex::new(Box::new(|_| vec![DELAY])),
@@ -126,7 +111,7 @@ impl World {
         let hosts = [0, 1].map(|number| {
             let mut settings = settings
                 .clone()
-                .clock(Arc::<Made>::clone(&clock))
+                .clock(Arc::<ManualClock>::clone(&clock))
                 .connect_timeout(Duration::from_secs(6_000))
                 .checksums(true)
                 .seed(Some(7))
@@ -144,7 +129,7 @@ impl World {
     /// Delivers a packet that is due. If there is none, advances the clock to the next arrival or
     /// deadline. Returns false if there is nothing to wait for.
     fn go_on(&self, deadlines: [Option<Instant>; 2]) -> bool {
-        let now = *self.cable.clock.since.lock();
+        let now = self.cable.clock.elapsed();
         let arrived = {
             let mut state = self.cable.state.lock();
             let due = (state.in_flight.peek()).is_some_and(|Reverse((at, ..))| *at <= now);
@@ -155,17 +140,15 @@ impl World {
             return true;
         }
         let next = (self.cable.state.lock().in_flight.peek()).map(|Reverse((at, ..))| *at);
-        let start = self.cable.clock.start;
+        let start = self.cable.clock.start();
         let timers = deadlines.map(|at| at.map(|at| at.saturating_duration_since(start)));
         let Some(next) = timers.into_iter().chain([next]).flatten().min() else {
             return false;
         };
-        let mut since = self.cable.clock.since.lock();
-        *since = (*since).max(next);
-        assert!(
-            *since < Duration::from_secs(100_000),
-            "it would continue forever"
-        );
+        let clock = &self.cable.clock;
+        clock.set(start + next);
+        let limit = Duration::from_secs(100_000);
+        assert!(clock.elapsed() < limit, "it would continue forever");
         true
     }
 
@@ -219,7 +202,7 @@ impl Stream {
             *count.lock() += usize::from(seen.from_sender && seen.bytes > 0 && seen.again);
             fate(seen)
         });
-        let begin = *world.cable.clock.since.lock();
+        let begin = world.cable.clock.elapsed();
         let data: Vec<u8> = (0..self.bytes)
             .map(|at| (at * 7 + at / 251) as u8)
             .collect();
@@ -255,7 +238,7 @@ impl Stream {
         }
         assert!(got == data, "other bytes arrived");
         let again = *again.lock();
-        (*world.cable.clock.since.lock() - begin, again)
+        (world.cable.clock.elapsed() - begin, again)
     }
 
     /// Does the same as [`Self::time`]. `lost` decides for each packet with stream bytes whether it
@@ -381,14 +364,14 @@ fn a_window_update_that_is_lost_is_asked_for() {
             let mut sent = send(&mut *client, 0);
             // This loop lasts until the window is closed. It ends before the sender asks the peer
             // for its window.
-            let end = *world.cable.clock.since.lock() + trips(2);
-            while *world.cable.clock.since.lock() < end {
+            let end = world.cable.clock.elapsed() + trips(2);
+            while world.cable.clock.elapsed() < end {
                 sent += send(&mut *client, sent);
                 server.drive();
-                let end = world.cable.clock.start + end;
+                let end = world.cable.clock.start() + end;
                 assert!(world.go_on([client.deadline(), Some(end)]));
             }
-            let before = *world.cable.clock.since.lock();
+            let before = world.cable.clock.elapsed();
             let mut lost = 0;
             *world.cable.fate.lock() = Box::new(move |seen| {
                 let lose = !seen.from_sender && lost < 1;
@@ -407,7 +390,7 @@ fn a_window_update_that_is_lost_is_asked_for() {
                 client.drive();
                 assert!(world.go_on([client.deadline(), server.deadline()]));
             }
-            let time = *world.cable.clock.since.lock() - before;
+            let time = world.cable.clock.elapsed() - before;
             assert!(
                 time < Duration::from_millis(190),
                 "{congestion:?}, {fpdus}: {time:?}"

@@ -8,7 +8,6 @@ mod wire;
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use uwarp_conformance::{
     Channel, Config, Got, Listener, Network, Outcome, RunError, Selection, Stream, Target,
     run_with_agent,
 };
-use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::smol::{Clock, ManualClock, MemoryNetwork, MemorySettings};
 use uwarp_verbs::llp::{Llp, LlpError, LlpListener, Network as _, Piece, Recv, SendHints};
 use uwarp_verbs::{Device, Progress, TimeSource};
 
@@ -36,28 +35,6 @@ const INSTANT: Duration = Duration::from_micros(1);
 /// bug in long messages does not fail every case. Cases about segmentation choose the MSS.
 const MTU: usize = 65_535;
 
-/// A clock that advances only when no work is left.
-struct VirtualClock {
-    /// Time at which the clock begins. It is taken from the system clock, because an `Instant` has
-    /// no other constructor. Its value does not matter.
-    start: Instant,
-    nanos: AtomicU64,
-}
-
-impl Clock for VirtualClock {
-    fn now(&self) -> Instant {
-        self.start + Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
-    }
-}
-
-impl VirtualClock {
-    fn set(&self, at: Instant) {
-        let nanos = at.saturating_duration_since(self.start).as_nanos();
-        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
-        self.nanos.fetch_max(nanos, Ordering::Relaxed);
-    }
-}
-
 /// A target and a suite for one run.
 pub(crate) struct World {
     suite: Suite,
@@ -67,12 +44,8 @@ pub(crate) struct World {
 impl World {
     /// Creates a target with this setting. All randomness derives from the seed.
     pub(crate) fn new(setting: Setting, seed: u64) -> World {
-        let start = Instant::now();
-        let clock = Arc::new(VirtualClock {
-            start,
-            nanos: AtomicU64::new(0),
-        });
-        let given: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+        let clock = Arc::new(ManualClock::new());
+        let given: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
         let wire = Arc::new(Wire::default());
         let host = |number: usize| {
             let mut settings = MemorySettings::default()
@@ -130,7 +103,7 @@ struct Inside {
 }
 
 struct Shared {
-    clock: Arc<VirtualClock>,
+    clock: Arc<ManualClock>,
     wire: Arc<Wire>,
     own: MemoryNetwork,
     inside: Mutex<Inside>,
@@ -150,7 +123,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 
 impl Inside {
     /// Makes all parts progress until no work is left. Returns the time of the next timer, if any.
-    fn settle(&mut self, wire: &Wire, clock: &VirtualClock) -> io::Result<Option<Instant>> {
+    fn settle(&mut self, wire: &Wire, clock: &ManualClock) -> io::Result<Option<Instant>> {
         let now = clock.now();
         for _ in 0..SPIN {
             let mut busy = false;

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use uwarp_verbs::llp::Keepalive;
-use uwarp_verbs::llp::smol::{Clock, Congestion as Tcp, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::smol::{
+    Clock, Congestion as Tcp, ManualClock, MemoryNetwork, MemorySettings,
+};
 use uwarp_verbs::{
     Access, Completion, CompletionChannel, Cq, Device, EventChannel, FpduSegments, Limits,
     Listener, Notify, OnNoReceive, Pd, Progress, Revision, Settings, Srq, SrqAttr, Status,
     TimeSource, Timeouts,
 };
 
-use crate::clock::VirtualClock;
 use crate::end::Posted;
 use crate::memory::Tracked;
 use crate::scenario::{Congestion, HostPlan};
@@ -186,10 +187,10 @@ impl Host {
         number: usize,
         plan: HostPlan,
         address: SocketAddr,
-        (clock, switch, mtu, seed): (&Arc<VirtualClock>, &Switch, usize, u64),
+        (clock, switch, mtu, seed): (&Arc<ManualClock>, &Switch, usize, u64),
         (receives, depth): (usize, u32),
     ) -> Result<Self, String> {
-        let given: Arc<dyn Clock> = Arc::<VirtualClock>::clone(clock);
+        let given: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
         let link = MemorySettings::default()
             .mtu(mtu)
             .receive_buffer(plan.receive_buffer)

@@ -11,7 +11,6 @@
 //! `docs/testing.md` describes a run and its checks.
 
 mod atomic;
-mod clock;
 mod damage;
 mod end;
 mod host;

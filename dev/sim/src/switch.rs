@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use uwarp_verbs::llp::smol::Carrier;
+use uwarp_verbs::llp::smol::{Carrier, ManualClock};
 
-use crate::clock::VirtualClock;
 use crate::damage::Rewrite;
 use crate::log::Log;
 use crate::monitor::{Damaged, Monitor};
@@ -114,7 +113,7 @@ struct Cable {
 /// Handle of the switch, which all hosts share.
 #[derive(Clone)]
 pub(crate) struct Switch {
-    clock: Arc<VirtualClock>,
+    clock: Arc<ManualClock>,
     state: Arc<Mutex<State>>,
 }
 
@@ -126,7 +125,7 @@ pub(crate) struct Port {
 
 impl Switch {
     pub(crate) fn new(
-        clock: &Arc<VirtualClock>,
+        clock: &Arc<ManualClock>,
         faults: Faults,
         hosts: usize,
         mtu: usize,

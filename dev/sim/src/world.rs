@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use uwarp_verbs::CmId;
+use uwarp_verbs::llp::smol::ManualClock;
 
 pub(crate) use self::end_cause::EndCause;
-use crate::clock::VirtualClock;
 use crate::end::End;
 use crate::host::{Host, address};
 use crate::log::Log;
@@ -118,7 +118,7 @@ impl Connection {
 
 /// Complete state of a run.
 pub(crate) struct World {
-    pub(crate) clock: Arc<VirtualClock>,
+    pub(crate) clock: Arc<ManualClock>,
     pub(crate) random: Rng,
     switch: Switch,
     pub(crate) log: Log,
@@ -169,7 +169,7 @@ impl World {
     pub(crate) fn new(seed: u64, options: Options) -> Result<World, String> {
         let mut random = Rng::with_seed(seed);
         let scenario = Scenario::new(&mut random, options.crc);
-        let clock = VirtualClock::new();
+        let clock = Arc::new(ManualClock::new());
         let log = options.log;
         log.event(Duration::ZERO, || {
             format!("seed {seed}: {}", scenario.describe())
@@ -271,7 +271,7 @@ impl World {
             let Some(next) = [next, events].into_iter().flatten().min() else {
                 return Err("no event is left, but connections are not over".to_owned());
             };
-            self.clock.set(next);
+            self.clock.set(self.clock.start() + next);
             let now = self.clock.elapsed();
             while self
                 .agenda
@@ -310,7 +310,9 @@ impl World {
             let mut due = self.switch.next();
             for host in 0..self.hosts.len() {
                 let next = (self.hosts[host].as_ref()).and_then(|host| host.device.progress());
-                if let Some(next) = next.map(|next| self.clock.since_start(next)) {
+                if let Some(next) =
+                    next.map(|next| next.saturating_duration_since(self.clock.start()))
+                {
                     busy |= next <= now;
                     due = Some(due.map_or(next, |due| due.min(next)));
                 }

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use uwarp_verbs::llp::smol::ManualClock;
 use uwarp_verbs::{
     Access, Cq, Device, MemoryRegion, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, SendWr, Status,
 };
 
-use super::{HandClock, settle};
+use super::settle;
 use crate::input::Input;
 
 /// Maximum number of work requests of one end.
@@ -27,7 +28,7 @@ const WORD: usize = WRITTEN + READ;
 /// One end, with its part of the model.
 pub(crate) struct End {
     device: Device,
-    clock: Arc<HandClock>,
+    clock: Arc<ManualClock>,
     pub(crate) qp: Qp,
     send_cq: Cq,
     recv_cq: Cq,
@@ -64,7 +65,7 @@ fn pattern(len: usize, byte: impl Fn(u64) -> u8) -> Vec<u8> {
 
 impl End {
     /// Creates an end on a device. The seed selects the initial bytes of its memory.
-    pub(crate) fn new(device: Device, clock: Arc<HandClock>, seed: u64) -> Self {
+    pub(crate) fn new(device: Device, clock: Arc<ManualClock>, seed: u64) -> Self {
         let pd = device.alloc_pd().expect("there is room");
         let cq = || device.create_cq(256).expect("there is room");
         let (send_cq, recv_cq) = (cq(), cq());

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use uwarp_verbs::llp::ethernet::{EthernetNetwork, FrameCarrier, LinkSettings};
-use uwarp_verbs::llp::smol::{Carrier, Clock, Congestion, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::smol::{
+    Carrier, Clock, Congestion, ManualClock, MemoryNetwork, MemorySettings,
+};
 use uwarp_verbs::llp::{Keepalive, Network};
 use uwarp_verbs::{Device, Listener, Progress, Settings, TimeSource, Timeouts};
 
 use super::ethernet;
-use crate::live::{HandClock, settle};
+use crate::live::settle;
 
 /// Maximum number of packets in flight in one direction. Further ones are dropped.
 const ROOM: usize = 512;
@@ -117,8 +119,8 @@ impl Attached {
 }
 
 impl Host {
-    fn new(number: usize, clock: &Arc<HandClock>, on_ethernet: bool) -> Self {
-        let given: Arc<dyn Clock> = Arc::<HandClock>::clone(clock);
+    fn new(number: usize, clock: &Arc<ManualClock>, on_ethernet: bool) -> Self {
+        let given: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
         let kept = Arc::new(Kept::default());
         let attached = if on_ethernet {
             Attached::on_ethernet(number, &given, &kept)
@@ -154,7 +156,7 @@ impl Host {
 
 /// Both hosts, the link between them and their common clock.
 pub(super) struct Link {
-    pub(super) clock: Arc<HandClock>,
+    pub(super) clock: Arc<ManualClock>,
     start: Instant,
     pub(super) hosts: [Host; 2],
     pub(super) on_ethernet: bool,
@@ -162,7 +164,7 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(on_ethernet: bool) -> Self {
-        let clock = HandClock::new();
+        let clock = Arc::new(ManualClock::new());
         let hosts = [0, 1].map(|number| Host::new(number, &clock, on_ethernet));
         Self {
             start: clock.now(),

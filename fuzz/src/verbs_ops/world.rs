@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uwarp_verbs::llp::smol::{Carrier, Clock, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::smol::{Carrier, Clock, ManualClock, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
     Access, AsyncEvent, Cq, Device, EventChannel, Limits, Pd, Progress, Qp, QpCaps, QpModify,
     QpState, Settings, Srq, SrqAttr, TimeSource, UnackedEvent,
@@ -16,7 +16,7 @@ use super::cm::Ids;
 use super::memory::Memory;
 use super::work::{Owner, Work};
 use crate::input::Input;
-use crate::live::{HandClock, settle};
+use crate::live::settle;
 
 /// Limit of protection domains.
 pub(super) const MAX_PD: usize = 3;
@@ -64,7 +64,7 @@ pub(super) struct Queue {
 
 /// A device, and all handles that the program holds.
 pub(super) struct World {
-    pub(super) clock: Arc<HandClock>,
+    pub(super) clock: Arc<ManualClock>,
     /// Time at which the device was opened.
     pub(super) began: Instant,
     network: MemoryNetwork,
@@ -88,18 +88,18 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new() -> Self {
-        let clock = HandClock::new();
+        let clock = Arc::new(ManualClock::new());
         let link = MemorySettings::default()
             .receive_buffer(16 << 10)
             .send_buffer(16 << 10)
             .inbox(32)
             .addresses([vec![HOST], Vec::new()])
-            .clock(Arc::<HandClock>::clone(&clock))
+            .clock(Arc::<ManualClock>::clone(&clock))
             .seed(Some(5));
         let network = MemoryNetwork::host(&link, Arc::new(Alone)).expect("the settings are valid");
         let settings = Settings::default()
             .progress(Progress::Manual)
-            .clock(TimeSource::Given(Arc::<HandClock>::clone(&clock)))
+            .clock(TimeSource::Given(Arc::<ManualClock>::clone(&clock)))
             .seed(Some(9))
             .limits(
                 Limits::default()

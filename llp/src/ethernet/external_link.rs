@@ -119,7 +119,7 @@ impl Wire for ExternalWire {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smol::Clock;
+    use crate::smol::{Clock, ManualClock};
     use crate::{Network, Piece, Recv, SendHints};
     use parking_lot::Mutex;
     use std::net::IpAddr;
@@ -134,16 +134,8 @@ mod tests {
         }
     }
 
-    struct ByHand(Mutex<Instant>);
-
-    impl Clock for ByHand {
-        fn now(&self) -> Instant {
-            *self.0.lock()
-        }
-    }
-
-    fn host(last: u8, clock: &Arc<ByHand>) -> (EthernetNetwork, Arc<Kept>) {
-        let given: Arc<dyn Clock> = Arc::<ByHand>::clone(clock);
+    fn host(last: u8, clock: &Arc<ManualClock>) -> (EthernetNetwork, Arc<Kept>) {
+        let given: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
         let settings = LinkSettings {
             addresses: vec![(IpAddr::from([192, 0, 2, last]), 24)],
             clock: given,
@@ -165,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_connection_goes_as_far_as_its_frames_are_carried() {
-        let clock = Arc::new(ByHand(Mutex::new(Instant::now())));
+        let clock = Arc::new(ManualClock::new());
         let ((a, from_a), (b, from_b)) = (host(1, &clock), host(2, &clock));
         let mut listener = b.listen("192.0.2.2:7174".parse().unwrap(), 4).unwrap();
         let mut client = a.connect(None, listener.local_addr()).unwrap();
@@ -189,19 +181,19 @@ mod tests {
 
     #[test]
     fn neighbours_are_asked_for_by_the_clock_that_is_given() {
-        let clock = Arc::new(ByHand(Mutex::new(Instant::now())));
+        let clock = Arc::new(ManualClock::new());
         let (a, from_a) = host(1, &clock);
         // The host probes for its address at once, and announces it 100 ms later and no sooner.
         assert_eq!(from_a.0.lock().drain(..).count(), 1);
         let announced = a.turn().unwrap();
         assert_eq!(announced - clock.now(), Duration::from_millis(100));
-        *clock.0.lock() = announced;
+        clock.set(announced);
         assert_eq!(a.turn(), None);
         assert_eq!(from_a.0.lock().drain(..).count(), 1);
         let mut silent = a.connect(None, "192.0.2.9:7".parse().unwrap()).unwrap();
         let mut asked = 0;
         while let Some(due) = a.turn() {
-            *clock.0.lock() = due;
+            clock.set(due);
             asked += from_a.0.lock().drain(..).count();
         }
         assert_eq!(asked, 3);

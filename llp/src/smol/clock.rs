@@ -1,5 +1,6 @@
 //! [`Clock`]: the source of time for the stacks in user space. A simulator can provide its own.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Source of time for a stack in user space. TCP's timers (retransmission, TIME-WAIT ...) and
@@ -17,6 +18,65 @@ impl Clock for SystemClock {
     fn now(&self) -> Instant {
         Instant::now()
     }
+}
+
+/// A clock that stands still until the program advances it, for simulations and tests. It starts at
+/// the time of the machine, because an [`Instant`] has no other source.
+#[derive(Debug)]
+pub struct ManualClock {
+    start: Instant,
+    nanos: AtomicU64,
+}
+
+impl ManualClock {
+    /// Creates a clock that shows the current time of the machine.
+    #[must_use]
+    pub fn new() -> Self {
+        ManualClock {
+            start: Instant::now(),
+            nanos: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the time that the clock showed at first.
+    #[must_use]
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// Returns the time by which the clock was advanced.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Acquire))
+    }
+
+    /// Advances the clock by this time.
+    pub fn advance(&self, by: Duration) {
+        self.nanos.fetch_add(nanos(by), Ordering::AcqRel);
+    }
+
+    /// Advances the clock to `at`, unless it shows a later time already.
+    pub fn set(&self, at: Instant) {
+        let elapsed = at.saturating_duration_since(self.start);
+        self.nanos.fetch_max(nanos(elapsed), Ordering::AcqRel);
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Instant {
+        self.start + self.elapsed()
+    }
+}
+
+/// Returns the number of nanoseconds, of which 64 bits hold 584 years.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Converts instants of a [`Clock`] to instants of smoltcp and back. smoltcp counts microseconds
@@ -51,6 +111,18 @@ impl Epoch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_manual_clock_stands_still_and_never_goes_back() {
+        let clock = ManualClock::new();
+        let second = Duration::from_secs(1);
+        assert_eq!(clock.now(), clock.start());
+        clock.advance(2 * second);
+        clock.set(clock.start() + second);
+        assert_eq!(clock.elapsed(), 2 * second);
+        clock.set(clock.start() + 3 * second);
+        assert_eq!(clock.now(), clock.start() + 3 * second);
+    }
 
     #[test]
     fn an_instant_survives_the_way_to_smoltcp_and_back() {

@@ -6,16 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use uwarp_llp::smol::{Carrier, Clock, Congestion, MemoryNetwork, MemorySettings};
-
-/// Clock that a test moves.
-pub(crate) struct Made(pub(crate) Instant, pub(crate) Mutex<Duration>);
-
-impl Clock for Made {
-    fn now(&self) -> Instant {
-        self.0 + *self.1.lock()
-    }
-}
+use uwarp_llp::smol::{Carrier, Clock, Congestion, ManualClock, MemoryNetwork, MemorySettings};
 
 /// TCP header fields of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +94,7 @@ impl Carrier for Plug {
 
 /// A client on host 0 and a server on host 1.
 pub(crate) struct World {
-    pub(crate) clock: Arc<Made>,
+    pub(crate) clock: Arc<ManualClock>,
     pub(crate) wire: Arc<Mutex<Wire>>,
     pub(crate) settings: MemorySettings,
     pub(crate) hosts: [MemoryNetwork; 2],
@@ -116,10 +107,10 @@ impl World {
     }
 
     pub(crate) fn with(v6: bool, congestion: Congestion) -> Self {
-        let clock = Arc::new(Made(Instant::now(), Mutex::default()));
+        let clock = Arc::new(ManualClock::new());
         let wire = Arc::<Mutex<Wire>>::default();
         let settings = MemorySettings::default()
-            .clock(Arc::<Made>::clone(&clock))
+            .clock(Arc::<ManualClock>::clone(&clock))
             .congestion(congestion);
         let host = |number| Self::host(&settings, &wire, number);
         let hosts = [host(0), host(1)];
@@ -158,7 +149,7 @@ impl World {
     }
 
     pub(crate) fn wait(&self, time: Duration) {
-        *self.clock.1.lock() += time;
+        self.clock.advance(time);
     }
 
     /// Takes the headers recorded since the last call, and returns those of `host`.

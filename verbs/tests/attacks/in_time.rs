@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use uwarp_verbs::llp::smol::{Carrier, Clock, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::smol::{Carrier, Clock, ManualClock, MemoryNetwork, MemorySettings};
 use uwarp_verbs::llp::{Llp, Network, Piece, Recv, SendHints};
 use uwarp_verbs::{
     AcceptOptions, Access, Cq, Device, Limits, Listener, MemoryRegion, Pd, PeerLimits, Progress,
@@ -28,18 +28,6 @@ const BEGUN: usize = 30_000;
 /// Limit of the memory that one peer may use for unfinished FPDUs. The device's limit is twice as
 /// much.
 const EACH: u64 = 68 * 1024 + 2 * BEGUN as u64;
-
-/// Clock that only the test advances.
-struct HandClock {
-    start: Instant,
-    passed: Mutex<Duration>,
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> Instant {
-        self.start + *self.passed.lock()
-    }
-}
 
 /// Packets that are under way, to the peers (0) or to the device (1).
 type Packets = Arc<Mutex<[VecDeque<Vec<u8>>; 2]>>;
@@ -86,7 +74,7 @@ impl Peer {
 
 /// A device, whose program and time this test drives, and a host with several addresses.
 struct World {
-    clock: Arc<HandClock>,
+    clock: Arc<ManualClock>,
     packets: Packets,
     /// Host of the peers, and that of the device.
     hosts: [MemoryNetwork; 2],
@@ -101,11 +89,8 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let clock = Arc::new(HandClock {
-            start: Instant::now(),
-            passed: Mutex::default(),
-        });
-        let given: Arc<dyn Clock> = Arc::<HandClock>::clone(&clock);
+        let clock = Arc::new(ManualClock::new());
+        let given: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
         let packets = Packets::default();
         let host = |number: usize, addrs: Vec<IpAddr>| {
             let cable = Cable {
@@ -148,7 +133,7 @@ impl World {
 
     /// Advances the time by one step. Packets that were sent in the step before arrive.
     fn step(&mut self) {
-        *self.clock.passed.lock() += STEP;
+        self.clock.advance(STEP);
         let arrived = std::mem::take(&mut *self.packets.lock());
         for (host, packets) in self.hosts.iter().zip(arrived) {
             for packet in packets {

@@ -15,46 +15,19 @@ mod repeats;
 mod usage;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::Side;
-use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::smol::{Clock, ManualClock, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
     AcceptOptions, Access, CmEventKind, CmId, ConnectOptions, Device, EventChannel, MemoryRegion,
     Progress, QpCaps, Settings, TimeSource,
 };
 
-/// Clock that only the test advances.
-struct HandClock {
-    start: Instant,
-    nanos: AtomicU64,
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> Instant {
-        self.start + Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
-    }
-}
-
-impl HandClock {
-    fn new() -> Arc<HandClock> {
-        Arc::new(HandClock {
-            start: Instant::now(),
-            nanos: AtomicU64::new(0),
-        })
-    }
-
-    fn advance(&self, by: Duration) {
-        let by = u64::try_from(by.as_nanos()).unwrap();
-        self.nanos.fetch_add(by, Ordering::Relaxed);
-    }
-}
-
 /// Two devices driven by one thread, with an in-memory link between them and a clock that the test
 /// controls.
 struct World {
-    clock: Arc<HandClock>,
+    clock: Arc<ManualClock>,
     sides: [Side; 2],
     channel: EventChannel,
     networks: [MemoryNetwork; 2],
@@ -69,8 +42,8 @@ impl World {
     }
 
     fn with(seed: u64, settings: &Settings, link: MemorySettings) -> World {
-        let clock = HandClock::new();
-        let given: Arc<dyn Clock> = Arc::<HandClock>::clone(&clock);
+        let clock = Arc::new(ManualClock::new());
+        let given: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
         let link = link.clock(Arc::clone(&given)).seed(Some(seed));
         let (a, b) = MemoryNetwork::pair(&link).unwrap();
         let networks = [a, b];

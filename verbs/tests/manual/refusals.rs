@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::kernel::KernelNetwork;
+use uwarp_verbs::llp::smol::ManualClock;
 use uwarp_verbs::{
     ChannelError, CmWaitError, ConnectError, ConnectOptions, Device, DeviceError, ListenError,
     QpState, RequestError, Settings, TimeSource,
 };
 
-use crate::{HandClock, SERVER, World};
+use crate::{SERVER, World};
 
 /// The device is not driven during these calls, so a wait would never end.
 #[test]
@@ -65,7 +66,7 @@ fn what_can_only_wait_is_refused_before_anything_has_begun() {
 
 #[test]
 fn a_clock_that_is_given_needs_a_device_by_hand() {
-    let settings = Settings::default().clock(TimeSource::Given(HandClock::new()));
+    let settings = Settings::default().clock(TimeSource::Given(Arc::new(ManualClock::new())));
     let network = Arc::new(KernelNetwork::default());
     let error = Device::open(network, settings).unwrap_err();
     assert!(matches!(error, DeviceError::ClockNeedsManual), "{error:?}");

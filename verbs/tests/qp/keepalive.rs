@@ -5,10 +5,8 @@
 )]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
-use uwarp_verbs::llp::smol::{Clock, FaultSettings, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::smol::{FaultSettings, ManualClock, MemoryNetwork, MemorySettings};
 use uwarp_verbs::llp::{Llp, LlpError, Network, Piece, Recv, SendHints};
 
 use super::*;
@@ -18,18 +16,6 @@ const KEEPALIVE: Keepalive = Keepalive {
     interval: Duration::from_secs(100),
     probes: 3,
 };
-
-/// Clock that a test advances.
-struct Moved {
-    start: Instant,
-    seconds: AtomicU64,
-}
-
-impl Clock for Moved {
-    fn now(&self) -> Instant {
-        self.start + Duration::from_secs(self.seconds.load(Ordering::SeqCst))
-    }
-}
 
 /// Connects `a` to a peer that answers the MPA Request. After that its TCP is not driven, so it
 /// answers nothing.
@@ -65,13 +51,10 @@ fn vanished(a: &Side, second: &MemoryNetwork) -> Box<dyn Llp> {
     })
 }
 
-fn over_memory(settings: Settings) -> (Side, MemoryNetwork, Arc<Moved>) {
-    let clock = Arc::new(Moved {
-        start: Instant::now(),
-        seconds: AtomicU64::new(0),
-    });
+fn over_memory(settings: Settings) -> (Side, MemoryNetwork, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new());
     let memory = MemorySettings::default()
-        .clock(Arc::<Moved>::clone(&clock))
+        .clock(Arc::<ManualClock>::clone(&clock))
         // The link has no faults. The setting turns on its counters.
         .faults(Some(FaultSettings::default()));
     let (first, second) = MemoryNetwork::pair(&memory).unwrap();
@@ -88,11 +71,11 @@ fn a_peer_that_vanished_is_noticed_and_told_as_such() {
     let _peer = vanished(&a, &second);
     // The end must not come too early.
     for _ in 0..8 {
-        clock.seconds.fetch_add(100, Ordering::SeqCst);
+        clock.advance(Duration::from_secs(100));
         a.recv_cq.assert_empty();
         assert_eq!(a.qp.state(), QpState::Rts);
     }
-    clock.seconds.fetch_add(101, Ordering::SeqCst);
+    clock.advance(Duration::from_secs(101));
     until("the end", || {
         let _ = a.send_cq.poll_one();
         a.qp.state() == QpState::Error
@@ -116,7 +99,7 @@ fn a_peer_that_vanished_is_noticed_and_told_as_such() {
 fn without_a_keepalive_an_idle_connection_stands_for_ever() {
     let (a, second, clock) = over_memory(raw_settings());
     let _peer = vanished(&a, &second);
-    clock.seconds.fetch_add(1_000_000, Ordering::SeqCst);
+    clock.advance(Duration::from_secs(1_000_000));
     for _ in 0..10 {
         a.recv_cq.assert_empty();
     }
@@ -133,7 +116,7 @@ fn a_peer_that_is_only_silent_is_not_given_up() {
     let answers = || second.fault_counts().unwrap().packets;
     for _ in 0..30 {
         let before = answers();
-        clock.seconds.fetch_add(100, Ordering::SeqCst);
+        clock.advance(Duration::from_secs(100));
         // Each step waits for the answer to the previous probe, because the clock would otherwise
         // run ahead of a stalled thread.
         until("the answer to a question", || {

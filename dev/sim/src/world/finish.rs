@@ -241,7 +241,7 @@ impl World {
                 break;
             }
             match next {
-                Some(next) if next < end => self.clock.set(next),
+                Some(next) if next < end => self.clock.set(self.clock.start() + next),
                 _ => {
                     return Err(format!(
                         "{left} TCP connections never end; still in use: {kept:?}"

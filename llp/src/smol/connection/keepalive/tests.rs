@@ -31,7 +31,7 @@ impl Scene {
     }
 
     fn wait(&mut self, time: Duration) {
-        *self.clock.1.lock() += time;
+        self.clock.advance(time);
         self.drive();
     }
 }
@@ -70,7 +70,7 @@ fn a_question_carries_no_byte_and_is_answered() {
 #[test]
 fn a_peer_that_never_sent_anything_is_asked_too() {
     let mut scene = watched(false);
-    *scene.clock.1.lock() += EVERY;
+    scene.clock.advance(EVERY);
     // The server has only answered a SYN.
     scene.server.drive();
     let before = scene.packets();
@@ -127,7 +127,7 @@ fn bytes_that_are_never_acknowledged_end_the_connection_although_the_peer_answer
         .client
         .try_send(&[Piece::from(&[7; 100][..])], SendHints::NONE);
     assert_eq!(taken, Ok(100));
-    let start = *scene.clock.1.lock();
+    let start = scene.clock.elapsed();
     let error = loop {
         scene.wait(Duration::from_secs(1));
         if let Err(error) = scene.client.try_recv(&mut [0; 9]) {
@@ -136,5 +136,5 @@ fn bytes_that_are_never_acknowledged_end_the_connection_although_the_peer_answer
     };
     let addr = scene.client.peer_addr();
     assert_eq!(error, LlpError::TimedOut { addr });
-    assert_eq!(*scene.clock.1.lock() - start, 2 * KEEPALIVE.patience());
+    assert_eq!(scene.clock.elapsed() - start, 2 * KEEPALIVE.patience());
 }

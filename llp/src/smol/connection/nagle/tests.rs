@@ -103,7 +103,7 @@ fn what_is_sent_again_fills_segments_whatever_is_held() {
         assert_eq!(scene.client.unsent(), FPDU);
         assert_eq!(scene.lengths(), vec![40 + FPDU; lost - 1]);
         scene.limit.store(usize::MAX, Ordering::Relaxed);
-        *scene.clock.1.lock() += Duration::from_secs(2);
+        scene.clock.advance(Duration::from_secs(2));
         scene.client.drive();
         let mut got = 0;
         while !scene.client.flushed() {

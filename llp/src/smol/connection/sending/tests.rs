@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use smoltcp::wire::Ipv4Packet;
 
 use super::*;
 use crate::smol::Mailbox;
-use crate::smol::clock::Clock;
+use crate::smol::clock::ManualClock;
 use crate::smol::connection::local_for;
 use crate::smol::listener::SmolListener;
 use crate::smol::packet::{Packet, Pool};
@@ -24,14 +24,6 @@ use crate::{Llp, LlpListener, Recv};
 
 /// Number of packets that always stay in the queue of a shared link.
 const IN_QUEUE: usize = 4;
-
-pub(crate) struct Manual(Instant, pub(crate) Mutex<Duration>);
-
-impl Clock for Manual {
-    fn now(&self) -> Instant {
-        self.0 + *self.1.lock()
-    }
-}
 
 /// A link that drops packets larger than `limit`, and records all packets in `sent`.
 struct Narrow {
@@ -92,7 +84,7 @@ impl Link for Narrow {
 }
 
 pub(crate) struct Scene {
-    pub(crate) clock: Arc<Manual>,
+    pub(crate) clock: Arc<ManualClock>,
     pub(crate) client: SmolConnection,
     pub(crate) server: Box<dyn Llp>,
     pub(crate) limit: Arc<AtomicUsize>,
@@ -112,7 +104,7 @@ impl Scene {
             Arc::<Mutex<Vec<Vec<u8>>>>::default(),
         );
         let shared = Arc::new(AtomicBool::new(false));
-        let clock = Arc::new(Manual(Instant::now(), Mutex::default()));
+        let clock = Arc::new(ManualClock::new());
         let host = |number: u16| {
             let peer = Arc::new(OnceLock::new());
             let link = Narrow {
@@ -156,7 +148,7 @@ impl Scene {
                 vec![addr],
                 Box::new(link),
                 Arc::new(Pool::new(1500)),
-                Arc::<Manual>::clone(&clock),
+                Arc::<ManualClock>::clone(&clock),
                 settings,
             );
             (Arc::new(stack), peer, SocketAddr::new(addr, 7174))
@@ -254,7 +246,7 @@ fn larger_segments_that_were_lost_are_sent_again_in_smaller_ones() {
         assert_eq!(scene.lengths(), [1500; 5]);
         assert_eq!(scene.received(), 0);
         scene.set_path_mtu(1300);
-        *scene.clock.1.lock() += Duration::from_secs(2);
+        scene.clock.advance(Duration::from_secs(2));
         scene.client.drive();
         assert!(scene.lengths().iter().all(|len| *len <= 1300));
         assert_eq!(scene.received(), 5 * emss);
