@@ -1,11 +1,9 @@
 //! `uwarp conformance --device`: runs the suite over every kind of device.
 
 mod common;
-#[path = "../../llp/tests/netns/mod.rs"]
-mod netns;
 
 use common::{Ended, Uwarp, uwarp};
-use netns::{has_tun, in_namespace, ip};
+use uwarp_testkit::netns::{has_tun, in_namespace, ip};
 
 /// Starts an agent over this device. Returns the process and the address of its control port.
 fn agent(arguments: &[&str]) -> (Uwarp, String) {

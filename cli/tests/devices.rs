@@ -1,15 +1,13 @@
 //! `uwarp rping` over every kind of device.
 
 mod common;
-#[path = "../../llp/tests/netns/mod.rs"]
-mod netns;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use common::{Uwarp, uwarp};
-use netns::{has_tun, in_namespace, ip, wait_up};
+use uwarp_testkit::netns::{has_tun, in_namespace, ip, wait_up};
 
 /// Starts a server on this device, on the device's address and port 7174, and waits until it
 /// listens.

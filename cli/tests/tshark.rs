@@ -8,63 +8,17 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::Path;
-use std::process::Command;
 
 use common::{TempFile, Uwarp, uwarp};
+use uwarp_testkit::tshark;
 
-/// Options that make Wireshark dissect everything; the documentation of `uwarp-capture` explains
-/// them.
-const OPTIONS: [&str; 4] = [
-    "-o",
-    "tcp.try_heuristic_first:TRUE",
-    "--disable-protocol",
-    "rpcordma",
-];
 const CHECKSUMS: [&str; 4] = [
     "-o",
     "ip.check_checksum:TRUE",
     "-o",
     "tcp.check_checksum:TRUE",
 ];
-
-/// Returns true if tshark can be run. Otherwise prints a notice and returns false, or panics if
-/// tshark is required.
-fn tshark_is_here() -> bool {
-    if Command::new("tshark").arg("--version").output().is_ok() {
-        return true;
-    }
-    let required = std::env::var("UWARP_REQUIRE_TSHARK").is_ok_and(|value| value == "1");
-    assert!(
-        !required,
-        "UWARP_REQUIRE_TSHARK=1 is set and tshark cannot be run"
-    );
-    // Writes to stderr directly, because cargo shows the output of `eprintln!` for failing tests
-    // only.
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED: tshark cannot be run here, no capture was checked by Wireshark's dissectors"
-    );
-    false
-}
-
-fn tshark(file: &Path, arguments: &[&str]) -> String {
-    let mut command = Command::new("tshark");
-    let output = command
-        .arg("-r")
-        .arg(file)
-        .args(OPTIONS)
-        .args(arguments)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "tshark: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
 
 const FIELDS: [&str; 11] = [
     "tcp.srcport",
@@ -118,10 +72,10 @@ impl Dissected {
         arguments.extend(FIELDS.iter().flat_map(|field| ["-e", field]));
         arguments.extend(CHECKSUMS);
         let mut seen = Dissected::default();
-        for line in tshark(file, &arguments).lines() {
+        for line in tshark::read(file, &arguments).lines() {
             seen.add(line, server_port);
         }
-        let details = tshark(file, &["-V", "-O", "iwarp_mpa"]);
+        let details = tshark::read(file, &["-V", "-O", "iwarp_mpa"]);
         seen.good_crcs = details.matches("Good CRC32").count();
         assert_eq!(details.matches("Bad CRC32").count(), 0);
         seen
@@ -284,7 +238,7 @@ fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
 /// miscounts if an FPDU that contains a Marker ends where the next Marker is due. Size 777 avoids
 /// that.
 fn all_wires_of(mpa: &str) {
-    if !tshark_is_here() {
+    if !tshark::is_here() {
         return;
     }
     for crc in ["on", "off"] {
@@ -320,7 +274,7 @@ fn atomics_are_dissected(file: &Path) {
     ];
     let mut arguments = vec!["-T", "fields", "-E", "aggregator=|", "-E", "separator=;"];
     arguments.extend(fields.iter().flat_map(|field| ["-e", field]));
-    let text = tshark(file, &arguments);
+    let text = tshark::read(file, &arguments);
     let mut columns: [Vec<u64>; 6] = Default::default();
     for line in text.lines() {
         for (column, values) in columns.iter_mut().zip(line.split(';')) {
@@ -345,7 +299,7 @@ fn atomics_are_dissected(file: &Path) {
 
 #[test]
 fn the_demo_is_dissected_to_its_last_byte() {
-    if !tshark_is_here() {
+    if !tshark::is_here() {
         return;
     }
     let file = TempFile::new("demo.pcapng");

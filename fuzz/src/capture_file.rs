@@ -9,12 +9,12 @@
 //!   the number of bytes, and every byte of a frame is in one of its fields. The frames of a
 //!   connection do not depend on how its packets are split.
 
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, Cursor, Read};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 
 use uwarp_capture::decode::{Content, Decoder, Field, Finding, Frame};
 use uwarp_capture::{Capture, Direction, Flow, LinkType, Packet, ReadError, Reader, TcpSegment};
+use uwarp_testkit::MemoryFile;
 
 use uwarp_mpa::MAX_ULPDU;
 
@@ -279,24 +279,6 @@ fn plain(packet: &Packet) -> Written {
     }
 }
 
-/// A file that can be read while it is being written.
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .lock()
-            .expect("no thread panics")
-            .extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Records both streams of a connection in pieces, with or without MPA startup frames, and checks
 /// the recording.
 fn connection(input: &mut Input<'_>) {
@@ -307,7 +289,7 @@ fn connection(input: &mut Input<'_>) {
         LinkType::RawIp
     };
     let addresses = addresses(flags(1));
-    let file = Shared::default();
+    let file = MemoryFile::default();
     let capture = Capture::to_writer(Box::new(file.clone())).expect("memory accepts all bytes");
     let mut flow = Flow::new(
         capture.interface("fuzz", link),
@@ -337,7 +319,7 @@ fn connection(input: &mut Input<'_>) {
     drop(flow);
     assert_eq!(capture.error(), None);
 
-    let bytes = file.0.lock().expect("no thread panics").clone();
+    let bytes = file.bytes();
     assert_recorded(bytes, &streams, addresses[0]);
 }
 

@@ -64,10 +64,6 @@ pub mod thread;
 mod traits;
 mod wire;
 
-#[cfg(test)]
-#[path = "../tests/netns/mod.rs"]
-mod netns;
-
 pub use captured::Captured;
 pub use info::NetworkInfo;
 pub use spec::{DeviceSpec, SpecError};

@@ -4,28 +4,20 @@ mod common;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
-use common::seen::{Segments, Shared, segments};
+use common::seen::{Segments, segments};
 use common::*;
 use proptest::prelude::*;
 use uwarp_capture::Capture;
-use uwarp_llp::smol::{Clock, Congestion, MemoryNetwork, MemorySettings};
+use uwarp_llp::smol::{Congestion, ManualClock, MemoryNetwork, MemorySettings};
 use uwarp_llp::{Llp, Piece, Recv, SendHints};
+use uwarp_testkit::MemoryFile;
 
-/// A clock that does not advance, so that no timer ever fires.
-struct Frozen(Instant);
-
-impl Clock for Frozen {
-    fn now(&self) -> Instant {
-        self.0
-    }
-}
-
+/// The clock does not advance, so that no timer ever fires.
 fn frozen(mtu: usize) -> MemorySettings {
     MemorySettings::default()
         .mtu(mtu)
-        .clock(Arc::new(Frozen(Instant::now())))
+        .clock(Arc::new(ManualClock::new()))
 }
 
 /// A transfer of FPDUs over an in-memory link, with its parameters.
@@ -58,7 +50,7 @@ impl Play {
     /// Sends all FPDUs to a reader that pauses now and then, and checks the received bytes. Returns
     /// the segments and EMSS.
     fn run(&self) -> (Segments, usize) {
-        let file = Shared::default();
+        let file = MemoryFile::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
         let settings = self.settings.clone().capture(Some(capture.clone()));
         let (a, b) = MemoryNetwork::pair(&settings).unwrap();
@@ -278,7 +270,7 @@ fn a_tiny_inbox_does_not_cost_alignment() {
 fn the_end_of_the_send_buffer_cuts_no_segment() {
     const BYTES: usize = 8 << 20;
     for v6 in [false, true] {
-        let file = Shared::default();
+        let file = MemoryFile::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
         let settings = frozen(1500)
             .send_buffer(50_000)

@@ -2,43 +2,24 @@
 
 mod common;
 
-use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 
 use common::*;
 use uwarp_capture::Capture;
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_llp::{Network, Piece, Recv, SendHints};
+use uwarp_testkit::MemoryFile;
 
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+/// Returns how often the file contains these bytes.
+fn count(file: &MemoryFile, bytes: &[u8]) -> usize {
+    let file = file.bytes();
+    let windows = file.windows(bytes.len());
+    windows.filter(|window| *window == bytes).count()
 }
 
-impl Shared {
-    fn count(&self, needle: &[u8]) -> usize {
-        self.0
-            .lock()
-            .unwrap()
-            .windows(needle.len())
-            .filter(|window| *window == needle)
-            .count()
-    }
-}
-
-fn capture() -> (Shared, Capture) {
-    let file = Shared::default();
+fn capture() -> (MemoryFile, Capture) {
+    let file = MemoryFile::default();
     let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
     (file, capture)
 }
@@ -80,8 +61,8 @@ fn every_packet_of_the_memory_link_is_recorded_once() {
     let (a, b) = MemoryNetwork::pair(&settings).unwrap();
     exchange(&a, &b, SocketAddr::from(([192, 0, 2, 2], 7174)));
     assert_eq!(capture.error(), None);
-    assert_eq!(file.count(b"there it goes"), 1);
-    assert_eq!(file.count(b"and back it comes"), 1);
+    assert_eq!(count(&file, b"there it goes"), 1);
+    assert_eq!(count(&file, b"and back it comes"), 1);
 }
 
 #[test]
@@ -91,8 +72,8 @@ fn a_kernel_connection_with_both_ends_here_is_recorded_once() {
     exchange(&network, &network, SocketAddr::from(([127, 0, 0, 1], 0)));
     drop(network);
     assert_eq!(capture.error(), None);
-    assert_eq!(file.count(b"there it goes"), 1);
-    assert_eq!(file.count(b"and back it comes"), 1);
+    assert_eq!(count(&file, b"there it goes"), 1);
+    assert_eq!(count(&file, b"and back it comes"), 1);
 }
 
 #[test]
@@ -104,6 +85,6 @@ fn one_recorded_end_shows_both_directions() {
         &KernelNetwork::default(),
         SocketAddr::from(([127, 0, 0, 1], 0)),
     );
-    assert_eq!(file.count(b"there it goes"), 1);
-    assert_eq!(file.count(b"and back it comes"), 1);
+    assert_eq!(count(&file, b"there it goes"), 1);
+    assert_eq!(count(&file, b"and back it comes"), 1);
 }

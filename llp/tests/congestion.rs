@@ -5,13 +5,14 @@ mod common;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::seen::{Segments, Shared, segments};
+use common::seen::{Segments, segments};
 use common::skipping::Link;
 use common::*;
 use proptest::prelude::*;
 use uwarp_capture::Capture;
 use uwarp_llp::smol::{Congestion, FaultSettings, MemorySettings};
 use uwarp_llp::{Llp, Piece, Recv, SendHints};
+use uwarp_testkit::MemoryFile;
 
 fn at() -> SocketAddr {
     "192.0.2.2:7174".parse().unwrap()
@@ -86,7 +87,7 @@ impl Play {
     }
 
     fn run(&self) -> Seen {
-        let file = Shared::default();
+        let file = MemoryFile::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
         let link = Link::new(&self.settings.clone().capture(Some(capture.clone())));
         let (mut client, mut server) = link.connected(at());
@@ -103,22 +104,9 @@ impl Play {
                 .collect();
         }
         let mut b = End::new(server, back, self.seed + 1).bulk();
-        loop {
-            a.step().unwrap();
-            b.step().unwrap();
-            let (done_a, done_b) = (a.done(), b.done());
-            if a.peer_closed && b.peer_closed && (done_a || done_b) {
-                break;
-            }
-            let deadlines = [a.llp.deadline(), b.llp.deadline()];
-            link.wait(&[a.llp.fd(), b.llp.fd()], deadlines);
-        }
-        assert!(
-            a.got == b.to_send && b.got == a.to_send,
-            "other bytes arrived"
-        );
+        link.transfer(&mut a, &mut b);
         let ends = std::mem::take(&mut a.ends);
-        let time = *link.clock.1.lock();
+        let time = link.clock.0.elapsed();
         drop((a, b, link));
         assert_eq!(capture.error(), None);
         let prelude = self.prelude as u64;

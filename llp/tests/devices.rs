@@ -2,7 +2,6 @@
 //! device, or the kernel's TCP; tests with the kernel run in a network namespace of their own.
 
 mod common;
-mod netns;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::*;
-use netns::{has_tun, in_namespace, ip};
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_llp::{DeviceSpec, Llp, LlpError, Network, Recv};
+use uwarp_testkit::netns::{has_tun, in_namespace, ip};
 
 fn open(spec: &str) -> Arc<dyn Network> {
     let spec: DeviceSpec = spec.parse().unwrap();

@@ -4,31 +4,23 @@ mod common;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::*;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_capture::{Capture, LinkType, Reader};
 use uwarp_llp::ethernet::{Cable, EthernetNetwork, LinkSettings};
-use uwarp_llp::smol::{Clock, SystemClock};
+use uwarp_llp::smol::{Clock, ManualClock, SystemClock};
 use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv, SendHints};
 
-/// A clock that does not advance, so that TCP's timers never fire. A transfer then ends only if no
+/// The clock does not advance, so that TCP's timers never fire. A transfer then ends only if no
 /// packet and no wake-up is lost.
-struct Frozen(Instant);
-
-impl Clock for Frozen {
-    fn now(&self) -> Instant {
-        self.0
-    }
-}
-
 fn host(number: u8) -> LinkSettings {
     let v4: IpAddr = [192, 0, 2, number].into();
     let v6: IpAddr = format!("2001:db8::{number}").parse().unwrap();
     LinkSettings::default()
         .addresses(vec![(v4, 24), (v6, 64)])
-        .clock(Arc::new(Frozen(Instant::now())))
+        .clock(Arc::new(ManualClock::new()))
 }
 
 fn cable() -> (EthernetNetwork, EthernetNetwork, Cable) {
@@ -93,32 +85,7 @@ fn a_host_reaches_itself_and_the_link_local_address_of_the_other() {
 fn sixty_four_connections_at_once_come_through_one_listener() {
     for to in SECOND {
         let (a, b, _) = cable();
-        let mut listener = b.listen(at(to), 64).unwrap();
-        let to = listener.local_addr();
-        let mut clients: Vec<_> = (0..64).map(|_| a.connect(None, to).unwrap()).collect();
-        let mut servers = Vec::new();
-        loop {
-            listener.clear_readiness();
-            while let Some(server) = listener.try_accept().unwrap() {
-                servers.push(server);
-            }
-            let mut standing = 0;
-            for client in &mut clients {
-                client.clear_readiness();
-                client.drive();
-                standing += usize::from(client.connect_progress().unwrap());
-            }
-            if standing == 64 && servers.len() == 64 {
-                break;
-            }
-            let mut all = vec![Wait::listener(&*listener)];
-            all.extend(
-                clients
-                    .iter()
-                    .map(|client| Wait::connection(&**client, true)),
-            );
-            wait(&all);
-        }
+        let (mut clients, mut servers) = connected_at_once(&a, &b, at(to), 64);
         // Every server is the peer of exactly one client.
         let mut ports: Vec<_> = servers.iter().map(Llp::peer_addr).collect();
         ports.sort();
@@ -311,21 +278,6 @@ fn describe_names_the_wire_and_its_mtu() {
     assert_eq!(a.describe(), "smoltcp over a cable in memory, MTU 1500");
 }
 
-/// A clock that the test advances.
-struct Stepped(Mutex<Instant>);
-
-impl Stepped {
-    fn advance(&self, by: Duration) {
-        *self.0.lock().unwrap() += by;
-    }
-}
-
-impl Clock for Stepped {
-    fn now(&self) -> Instant {
-        *self.0.lock().unwrap()
-    }
-}
-
 fn readable(llp: &dyn Llp) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(llp.fd(), PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
@@ -341,13 +293,13 @@ const SILENCE: Duration = Duration::from_secs(140);
 #[test]
 fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
     for to in SECOND {
-        let clock = Arc::new(Stepped(Mutex::new(Instant::now())));
+        let clock = Arc::new(ManualClock::new());
         let asking = host(1)
             .keepalive(Some(EVERY))
-            .clock(Arc::<Stepped>::clone(&clock));
+            .clock(Arc::<ManualClock>::clone(&clock));
         // Both hosts use the same clock, because a peer answers only one probe per second of its
         // own clock.
-        let answering = host(2).clock(Arc::<Stepped>::clone(&clock));
+        let answering = host(2).clock(Arc::<ManualClock>::clone(&clock));
         let (a, b, _) = EthernetNetwork::cable(&asking, &answering).unwrap();
         let (mut client, mut server) = connected(&a, &b, at(to));
         // Returns true while the answer to a probe is missing. After an answer, the next deadline

@@ -4,28 +4,22 @@ mod common;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::*;
-use uwarp_llp::smol::{Clock, Congestion, FaultSettings, MemoryNetwork, MemorySettings};
+use uwarp_llp::smol::{
+    Clock, Congestion, FaultSettings, ManualClock, MemoryNetwork, MemorySettings,
+};
 use uwarp_llp::{Llp, LlpError, Network, Piece, Recv, SendHints};
 
 const MTUS: [usize; 4] = [576, 1500, 9000, 65535];
 
-/// A clock that does not advance, so that no timer ever fires. A transfer then ends only if no
-/// packet and no wake-up is lost.
-struct Frozen(Instant);
-
-impl Clock for Frozen {
-    fn now(&self) -> Instant {
-        self.0
-    }
-}
-
+/// The clock does not advance, so that no timer ever fires. A transfer then ends only if no packet
+/// and no wake-up is lost.
 fn frozen(mtu: usize) -> MemorySettings {
     MemorySettings::default()
         .mtu(mtu)
-        .clock(Arc::new(Frozen(Instant::now())))
+        .clock(Arc::new(ManualClock::new()))
 }
 
 fn pair(settings: &MemorySettings) -> (MemoryNetwork, MemoryNetwork) {
@@ -146,32 +140,7 @@ fn ping_pong_of_two_threads_needs_no_timer() {
 #[test]
 fn two_hundred_connections_come_through_one_listener_at_once() {
     let (a, b) = pair(&frozen(1500));
-    let mut listener = b.listen(second(7174), 200).unwrap();
-    let mut clients: Vec<_> = (0..200)
-        .map(|_| a.connect(None, second(7174)).unwrap())
-        .collect();
-    let mut servers = Vec::new();
-    loop {
-        listener.clear_readiness();
-        while let Some(server) = listener.try_accept().unwrap() {
-            servers.push(server);
-        }
-        let mut standing = 0;
-        for client in &mut clients {
-            client.clear_readiness();
-            client.drive();
-            standing += usize::from(client.connect_progress().unwrap());
-        }
-        if standing == 200 && servers.len() == 200 {
-            break;
-        }
-        let mut waits: Vec<_> = clients
-            .iter()
-            .map(|c| Wait::connection(&**c, false))
-            .collect();
-        waits.push(Wait::listener(&*listener));
-        wait(&waits);
-    }
+    let (mut clients, mut servers) = connected_at_once(&a, &b, second(7174), 200);
     for (number, client) in clients.iter_mut().enumerate() {
         let bytes = (number as u64).to_be_bytes();
         assert_eq!(
@@ -314,14 +283,8 @@ fn a_connection_dropped_when_flushed_still_lets_the_peer_close_in_order() {
 
 #[test]
 fn bytes_that_nobody_read_survive_the_end_of_time_wait() {
-    struct Manual(Instant, parking_lot::Mutex<Duration>);
-    impl Clock for Manual {
-        fn now(&self) -> Instant {
-            self.0 + *self.1.lock()
-        }
-    }
-    let clock = Arc::new(Manual(Instant::now(), parking_lot::Mutex::default()));
-    let clock_of_hosts: Arc<dyn Clock> = Arc::<Manual>::clone(&clock);
+    let clock = Arc::new(ManualClock::new());
+    let clock_of_hosts: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
     let (a, b) = pair(&MemorySettings::default().clock(clock_of_hosts));
     let (mut client, mut server) = connected(&a, &b, second(0));
     client.shutdown().unwrap();
@@ -335,7 +298,7 @@ fn bytes_that_nobody_read_survive_the_end_of_time_wait() {
     server.drive();
     client.drive();
     assert!(server.flushed());
-    *clock.1.lock() += Duration::from_secs(60);
+    clock.advance(Duration::from_secs(60));
     client.drive();
     assert_eq!(client.deadline(), None);
     let mut bytes = [0; 32];

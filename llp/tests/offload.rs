@@ -2,18 +2,17 @@
 //! contents of captures, in separate network namespaces.
 
 mod common;
-mod netns;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use common::seen::Shared;
 use common::*;
-use netns::{has_tun, in_namespace, ip};
 use uwarp_capture::{Capture, Direction, Packet, Reader};
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_llp::{DeviceSpec, Network, Piece, SendHints};
+use uwarp_testkit::MemoryFile;
+use uwarp_testkit::netns::{has_tun, in_namespace, ip};
 
 const V4: [&str; 2] = ["192.0.2.1:0", "192.0.2.2:0"];
 const V6: [&str; 2] = ["[2001:db8::1]:0", "[2001:db8::2]:0"];
@@ -28,13 +27,13 @@ fn open(spec: &str, capture: Option<&Capture>) -> Arc<dyn Network> {
         .unwrap_or_else(|error| panic!("{spec}: {error}"))
 }
 
-fn capture() -> (Shared, Capture) {
-    let file = Shared::default();
+fn capture() -> (MemoryFile, Capture) {
+    let file = MemoryFile::default();
     let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
     (file, capture)
 }
 
-fn packets(file: &Shared) -> Vec<Packet> {
+fn packets(file: &MemoryFile) -> Vec<Packet> {
     let mut reader = Reader::new(std::io::Cursor::new(file.bytes())).unwrap();
     let mut packets = Vec::new();
     while let Some(packet) = reader.next_packet().unwrap() {

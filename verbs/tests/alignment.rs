@@ -7,50 +7,27 @@
 
 mod common;
 
-use std::io::{self, Cursor, Write};
+use std::io::Cursor;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::Arc;
 
 use common::{Setup, Side, Wire, bell, both_ways, content, pattern, same};
 use uwarp_capture::{Capture, Reader};
+use uwarp_testkit::MemoryFile;
 use uwarp_verbs::llp::Network;
-use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::smol::{ManualClock, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{FpduSegments, RecvWr, RemoteBuffer, SendWr, Settings};
 
 /// Length in bytes of a startup frame without private data (RFC 5044 section 7.1), with the words
 /// that RFC 6581 adds.
 const STARTUP_FRAME: usize = 20 + 4;
 
-/// Clock for TCP that never advances, so that nothing is retransmitted on a slow test machine.
-struct Frozen(Instant);
-
-impl Clock for Frozen {
-    fn now(&self) -> Instant {
-        self.0
-    }
-}
-
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Two endpoints and a capture of the link between them.
 struct Recorded {
     a: Side,
     b: Side,
     at: SocketAddr,
-    file: Shared,
+    file: MemoryFile,
     capture: Capture,
 }
 
@@ -60,12 +37,13 @@ impl Recorded {
     }
 
     fn with(mtu: usize, v6: bool, of_both: [Settings; 2]) -> Self {
-        let file = Shared::default();
+        let file = MemoryFile::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
         let settings = MemorySettings::default()
             .mtu(mtu)
             .capture(Some(capture.clone()))
-            .clock(Arc::new(Frozen(Instant::now())));
+            // TCP's clock stands still, so that nothing is retransmitted on a slow test machine.
+            .clock(Arc::new(ManualClock::new()));
         let at: SocketAddr = if v6 {
             "[2001:db8::2]:7174".parse().unwrap()
         } else {
@@ -90,7 +68,7 @@ impl Recorded {
     /// its offset in the stream.
     fn segments(&self, to_b: bool) -> Vec<(usize, Vec<u8>)> {
         assert_eq!(self.capture.error(), None);
-        let bytes = self.file.0.lock().unwrap().clone();
+        let bytes = self.file.bytes();
         let mut reader = Reader::new(Cursor::new(bytes)).unwrap();
         let (mut first, mut segments) = (0, Vec::new());
         while let Some(packet) = reader.next_packet().unwrap() {

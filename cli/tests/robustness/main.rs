@@ -12,8 +12,6 @@ mod floods;
 mod honest;
 mod link;
 mod messages;
-#[path = "../../../llp/tests/netns/mod.rs"]
-mod netns;
 mod pings;
 mod raw;
 mod report;
@@ -30,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use uwarp_testkit::netns;
 
 use attacks::{ATTACKS, Attack, AttackOutcome, Own, Pace, Run};
 use floods::{FLOODS, Flood};

@@ -1,11 +1,16 @@
 //! Tools that the tests of several crates share. The crate depends on no crate of the stack.
 
 mod fork;
+pub mod frames;
+mod memory_file;
+pub mod netns;
 mod pattern;
 mod random;
 mod raw;
+pub mod tshark;
 
 pub use fork::ends_in_child;
+pub use memory_file::MemoryFile;
 pub use pattern::{filler, pattern};
 pub use random::Random;
 pub use raw::{raw_accept, raw_connect};

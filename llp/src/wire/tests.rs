@@ -6,5 +6,3 @@ mod raw;
 mod rights;
 mod tap;
 mod unix;
-
-use crate::netns;

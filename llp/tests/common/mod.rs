@@ -114,6 +114,44 @@ pub(crate) fn accept_and_connect(
     }
 }
 
+/// Opens this many connections at the same time through one listener. Returns the clients and the
+/// servers.
+pub(crate) fn connected_at_once(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+    count: u32,
+) -> (Vec<Box<dyn Llp>>, Vec<Box<dyn Llp>>) {
+    let mut listener = server.listen(at, count).unwrap();
+    let to = listener.local_addr();
+    let mut clients: Vec<_> = (0..count)
+        .map(|_| client.connect(None, to).unwrap())
+        .collect();
+    let mut servers = Vec::new();
+    loop {
+        listener.clear_readiness();
+        while let Some(server) = listener.try_accept().unwrap() {
+            servers.push(server);
+        }
+        let mut standing = 0;
+        for client in &mut clients {
+            client.clear_readiness();
+            client.drive();
+            standing += u32::from(client.connect_progress().unwrap());
+        }
+        if standing == count && servers.len() == count as usize {
+            return (clients, servers);
+        }
+        let mut all = vec![Wait::listener(&*listener)];
+        all.extend(
+            clients
+                .iter()
+                .map(|client| Wait::connection(&**client, true)),
+        );
+        wait(&all);
+    }
+}
+
 /// Waits for the failure of a connection attempt. Returns its error.
 pub(crate) fn failed_attempt(llp: &mut dyn Llp) -> LlpError {
     loop {

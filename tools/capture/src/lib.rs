@@ -70,9 +70,6 @@ mod output;
 mod reader;
 mod segmenter;
 mod tcp;
-#[cfg(test)]
-#[path = "../tests/wire/mod.rs"]
-mod wire;
 
 pub use capture::{Capture, CaptureOptions, Direction, Interface, LinkType, Spawn};
 pub use flow::Flow;

@@ -1,17 +1,15 @@
 //! Decodes whole captures. The decoder finds the known deviations of siw. A correct connection has
 //! no finding, even if the capture lost, duplicated or reordered packets.
 
-mod wire;
-
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use uwarp_capture::decode::{Content, Decoder, Event, Frame};
 use uwarp_capture::{Capture, Flow, LinkType, Packet, Reader};
 use uwarp_oracle::Fpdus;
-use wire::{filler, reply, request, tagged, untagged};
+use uwarp_testkit::frames::{reply, request, tagged, untagged};
+use uwarp_testkit::{MemoryFile, filler};
 
 fn data(name: &str) -> String {
     format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -53,21 +51,6 @@ fn what_siw_answers_to_requests_of_every_kind() {
         .collect();
     insta::assert_snapshot!(lines(&startup));
     assert_eq!(decoder.totals().others, 1, "one Request has a wrong Key");
-}
-
-/// A capture file in memory.
-#[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Memory {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Step of a correct connection. The flag is true if the initiator acts. The numbers are the length
@@ -132,7 +115,7 @@ impl Model {
         most: usize,
         head: &dyn Fn(u64, &[u8]) -> Vec<u8>,
     ) {
-        let bytes = filler(len);
+        let bytes = filler(0, len);
         let mut at = 0;
         loop {
             let piece = &bytes[at..len.min(at + most)];
@@ -195,7 +178,7 @@ impl Model {
 
 /// Returns the packets of a correct connection, and its number of FPDUs.
 fn connection(crc: bool, markers: [bool; 2], cut: usize, steps: &[Step]) -> (Vec<Packet>, usize) {
-    let file = Memory::default();
+    let file = MemoryFile::default();
     let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
     let (local, peer): (SocketAddr, SocketAddr) = (
         ([192, 0, 2, 1], 40_000).into(),
@@ -222,7 +205,7 @@ fn connection(crc: bool, markers: [bool; 2], cut: usize, steps: &[Step]) -> (Vec
     model.flow.peer_fin();
     let fpdus = model.fpdus;
     drop(model);
-    let bytes = file.0.lock().unwrap().clone();
+    let bytes = file.bytes();
     let reader = Reader::new(io::Cursor::new(bytes)).unwrap();
     (reader.map(Result::unwrap).collect(), fpdus)
 }

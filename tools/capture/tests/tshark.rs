@@ -4,41 +4,12 @@
 //! These tests need `tshark` 4.0 or later. Without it they print a notice and pass, unless
 //! `UWARP_REQUIRE_TSHARK=1` is set in the environment.
 
-mod wire;
-
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use uwarp_capture::{Capture, Direction, Flow, Interface, LinkType};
 use uwarp_oracle::{CRC, Fpdus, MARKERS};
-use wire::{filler, reply, request, tagged, untagged, upsets_wireshark};
-
-/// Options that the crate documentation recommends.
-const OPTIONS: [&str; 4] = [
-    "-o",
-    "tcp.try_heuristic_first:TRUE",
-    "--disable-protocol",
-    "rpcordma",
-];
-
-/// Returns true if tshark can be run. Otherwise prints a notice, or panics if tshark is required.
-fn tshark_is_here() -> bool {
-    if Command::new("tshark").arg("--version").output().is_ok() {
-        return true;
-    }
-    let required = std::env::var("UWARP_REQUIRE_TSHARK").is_ok_and(|value| value == "1");
-    assert!(
-        !required,
-        "UWARP_REQUIRE_TSHARK=1 is set and tshark cannot be run"
-    );
-    // `eprintln!` is not used, because cargo shows its output only for failing tests.
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED: tshark cannot be run here, nothing was checked against Wireshark's dissectors"
-    );
-    false
-}
+use uwarp_testkit::frames::{reply, request, tagged, untagged, upsets_wireshark};
+use uwarp_testkit::{filler, tshark};
 
 struct TempFile(PathBuf);
 
@@ -55,22 +26,6 @@ impl Drop for TempFile {
     }
 }
 
-fn tshark(file: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("tshark")
-        .arg("-r")
-        .arg(file)
-        .args(OPTIONS)
-        .args(arguments)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "tshark: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// Returns one row for each packet that passes `filter`, with one column for each field. Several
 /// values of a field are separated by commas.
 fn fields(file: &Path, filter: &str, names: &[&str]) -> Vec<Vec<String>> {
@@ -78,7 +33,7 @@ fn fields(file: &Path, filter: &str, names: &[&str]) -> Vec<Vec<String>> {
     for name in names {
         arguments.extend(["-e", name]);
     }
-    tshark(file, &arguments)
+    tshark::read(file, &arguments)
         .lines()
         .map(|line| line.split('\t').map(str::to_owned).collect())
         .collect()
@@ -185,7 +140,7 @@ fn record(case: &Case, interface: &Interface, port: u16) -> [Vec<(String, String
         peer.parse().unwrap(),
         case.mss,
     );
-    let private_data = filler(case.private_data);
+    let private_data = filler(0, case.private_data);
     flow.opened(true);
     let frame = request(case.request_flags, case.revision, &private_data);
     hand_over(case.pieces, &frame, |piece| flow.sent(piece));
@@ -207,7 +162,7 @@ fn record(case: &Case, interface: &Interface, port: u16) -> [Vec<(String, String
             &mut stream,
             &mut answered,
             2,
-            &tagged(2, &filler(len)),
+            &tagged(2, &filler(0, len)),
         );
     }
     let terminate = [&[0x11, 0x01, 0xC0, 0, 0, 32][..], &[0xC1, 0x40], &[0; 12]].concat();
@@ -232,9 +187,9 @@ fn initiator_stream(encoder: &mut Fpdus, seen: &mut Vec<(String, String)>) -> Ve
             &mut stream,
             seen,
             3,
-            &untagged(3, 0, msn, &filler(len)),
+            &untagged(3, 0, msn, &filler(0, len)),
         );
-        add(encoder, &mut stream, seen, 0, &tagged(0, &filler(len)));
+        add(encoder, &mut stream, seen, 0, &tagged(0, &filler(0, len)));
     }
     for (opcode, queue, len) in [
         (1, 1, 28),
@@ -250,7 +205,7 @@ fn initiator_stream(encoder: &mut Fpdus, seen: &mut Vec<(String, String)>) -> Ve
             &mut stream,
             seen,
             opcode,
-            &untagged(opcode, queue, 99, &filler(len)),
+            &untagged(opcode, queue, 99, &filler(0, len)),
         );
     }
     stream
@@ -273,7 +228,7 @@ fn add(
 
 /// Records all cases into one file and checks that Wireshark dissects every FPDU.
 fn check(name: &str, cases: &[Case]) {
-    if !tshark_is_here() {
+    if !tshark::is_here() {
         return;
     }
     let file = TempFile::new(name);
@@ -309,7 +264,7 @@ fn check(name: &str, cases: &[Case]) {
         }
     }
     // In two passes, tshark dissects like graphical Wireshark when the user selects a packet.
-    let details = tshark(&file.0, &["-2", "-V", "-O", "iwarp_mpa"]);
+    let details = tshark::read(&file.0, &["-2", "-V", "-O", "iwarp_mpa"]);
     assert_eq!(details.matches("Good CRC32").count(), with_crc);
     assert_eq!(details.matches("Bad CRC32").count(), 0);
     assert_eq!(details.matches("Request frame header").count(), cases.len());
@@ -328,13 +283,13 @@ fn nothing_is_wrong(file: &Path) {
         "-Y",
         "_ws.malformed || tcp.analysis.flags || ip.checksum.status == 0 || tcp.checksum.status == 0",
     ];
-    assert_eq!(tshark(file, &checksums), "");
+    assert_eq!(tshark::read(file, &checksums), "");
     let good = [
         &checksums[..4],
         &["-Y", "tcp && !(tcp.checksum.status == 1)"],
     ]
     .concat();
-    assert_eq!(tshark(file, &good), "");
+    assert_eq!(tshark::read(file, &good), "");
 }
 
 #[test]
@@ -431,7 +386,7 @@ fn revision_2_with_enhanced_data_is_dissected() {
 
 #[test]
 fn bytes_that_come_one_by_one_are_dissected() {
-    if !tshark_is_here() {
+    if !tshark::is_here() {
         return;
     }
     for markers in [0, MARKERS] {
@@ -453,7 +408,7 @@ fn bytes_that_come_one_by_one_are_dissected() {
         let mut encoder = Fpdus::new(true, markers != 0);
         let lengths = [24, 100, 600, 30];
         for len in lengths {
-            let fpdu = encoder.seal(&untagged(3, 0, 1, &filler(len)));
+            let fpdu = encoder.seal(&untagged(3, 0, 1, &filler(0, len)));
             hand_over(Pieces::Of(1), &fpdu, |piece| flow.received(piece));
         }
         drop(flow);
@@ -466,25 +421,27 @@ fn bytes_that_come_one_by_one_are_dissected() {
     }
 }
 
-#[test]
-fn a_reply_and_the_responders_first_fpdu_in_one_piece_are_both_dissected() {
-    if !tshark_is_here() {
-        return;
-    }
-    let file = TempFile::new("reply");
+/// Starts a capture with a connection on which an MPA Request was sent.
+fn requested(file: &TempFile) -> Flow {
     let capture = Capture::create(&file.0).unwrap();
     let interface = capture.interface("tcp", LinkType::RawIp);
     let (local, peer) = ("192.0.2.1:40000", "192.0.2.2:7174");
-    let mut flow = Flow::new(
-        interface,
-        local.parse().unwrap(),
-        peer.parse().unwrap(),
-        1460,
-    );
+    let (local, peer) = (local.parse().unwrap(), peer.parse().unwrap());
+    let mut flow = Flow::new(interface, local, peer, 1460);
     flow.opened(true);
     flow.sent(&request(CRC, 1, b""));
+    flow
+}
+
+#[test]
+fn a_reply_and_the_responders_first_fpdu_in_one_piece_are_both_dissected() {
+    if !tshark::is_here() {
+        return;
+    }
+    let file = TempFile::new("reply");
+    let mut flow = requested(&file);
     let mut encoder = Fpdus::new(true, false);
-    let fpdu = encoder.seal(&untagged(3, 0, 1, &filler(40)));
+    let fpdu = encoder.seal(&untagged(3, 0, 1, &filler(0, 40)));
     flow.received(&[reply(CRC, 1, b"ok"), fpdu].concat());
     assert_eq!(
         values(&file.0, "iwarp_mpa", "iwarp_mpa.ulpdulength"),
@@ -494,7 +451,7 @@ fn a_reply_and_the_responders_first_fpdu_in_one_piece_are_both_dissected() {
 
 #[test]
 fn markers_asked_for_by_one_side_only_leave_the_marked_direction_readable() {
-    if !tshark_is_here() {
+    if !tshark::is_here() {
         return;
     }
     let file = TempFile::new("one-sided");
@@ -513,35 +470,25 @@ fn markers_asked_for_by_one_side_only_leave_the_marked_direction_readable() {
 
 #[test]
 fn a_wrong_crc_is_flagged_on_its_fpdu_alone() {
-    if !tshark_is_here() {
+    if !tshark::is_here() {
         return;
     }
     let file = TempFile::new("crc");
-    let capture = Capture::create(&file.0).unwrap();
-    let interface = capture.interface("tcp", LinkType::RawIp);
-    let (local, peer) = ("192.0.2.1:40000", "192.0.2.2:7174");
-    let mut flow = Flow::new(
-        interface,
-        local.parse().unwrap(),
-        peer.parse().unwrap(),
-        1460,
-    );
-    flow.opened(true);
-    flow.sent(&request(CRC, 1, b""));
+    let mut flow = requested(&file);
     flow.received(&reply(CRC, 1, b""));
     let mut encoder = Fpdus::new(true, false);
-    let mut stream = encoder.seal(&untagged(3, 0, 1, &filler(40)));
+    let mut stream = encoder.seal(&untagged(3, 0, 1, &filler(0, 40)));
     *stream.last_mut().unwrap() ^= 1;
-    stream.extend(encoder.seal(&untagged(3, 0, 2, &filler(41))));
+    stream.extend(encoder.seal(&untagged(3, 0, 2, &filler(0, 41))));
     flow.sent(&stream);
-    let details = tshark(&file.0, &["-V"]);
+    let details = tshark::read(&file.0, &["-V"]);
     assert_eq!(details.matches("Bad CRC32").count(), 1);
     assert_eq!(details.matches("Good CRC32").count(), 1);
 }
 
 #[test]
 fn interfaces_directions_comments_and_nanoseconds_are_shown() {
-    if !tshark_is_here() {
+    if !tshark::is_here() {
         return;
     }
     let file = TempFile::new("meta");

@@ -7,7 +7,7 @@ use super::connection::Connection;
 use super::error::{Error, PoolError};
 use super::flagged::{Flagged, fits};
 use super::table::InFlightMemory;
-use crate::wr::SendWr;
+use uwarp_engine::wr::SendWr;
 
 /// Operations that take their data from [`Bytes`].
 ///

@@ -3,7 +3,7 @@
 use uwarp_oracle::{ATOMIC_RESPONSE, Crc, Untagged, fpdu};
 use uwarp_verbs::{AcceptOptions, ConnectOptions, EndReason, RemoteBuffer, SendWr, Status};
 
-use crate::common::{RawPeer, Setup, Wire, raw_peer, raw_settings, slice};
+use crate::common::{RawPeer, Setup, Wire, beside_raw_peer, raw_settings, slice};
 use crate::{all_of, sink, word, words};
 
 fn depth(wire: Wire, depth: u16) -> Setup {
@@ -88,13 +88,9 @@ fn what_is_fenced_behind_an_atomic_waits_for_its_response() {
 /// Connects to a peer that never answers. An atomic is outstanding. A Send posted after the atomic
 /// was sent, and another Send waits for the fence.
 fn unanswered() -> (crate::common::Side, RawPeer, uwarp_verbs::MemoryRegion) {
-    let mut setup = Setup::new(Wire::Kernel);
-    setup.settings[0] = raw_settings();
-    let ends = setup.unconnected();
-    let peer = raw_peer(&ends.a.qp);
-    let out = sink(&ends.a);
+    let (a, peer) = beside_raw_peer(raw_settings());
+    let out = sink(&a);
     let sges = all_of(&out);
-    let a = ends.a;
     a.qp.post_send(&SendWr::fetch_add(
         1,
         &sges,

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use uwarp_oracle::{Code, Crc, IMMEDIATE, fpdu, receive_fpdu};
 use uwarp_verbs::{EndReason, Opcode, Peer, RemoteBuffer, SendWr, Status};
 
-use crate::common::{RawPeer, Setup, Side, Wire, raw_peer, raw_settings};
+use crate::common::{RawPeer, Side, beside_raw_peer, raw_settings};
 use crate::{all_of, sink};
 
 /// Form of the Terminate Message with which the peer refuses.
@@ -29,15 +29,11 @@ const ALL: [Refusal; 4] = [
 
 /// Connects to a raw peer, which will receive a message and refuse it.
 fn connected(refusal: Refusal) -> (Side, RawPeer) {
-    let mut setup = Setup::new(Wire::Kernel);
     let peer = match refusal {
         Refusal::Siw(peer) => peer,
         Refusal::Rfc | Refusal::Bare => Peer::Rfc,
     };
-    setup.settings[0] = raw_settings().peer(peer);
-    let ends = setup.unconnected();
-    let peer = raw_peer(&ends.a.qp);
-    (ends.a, peer)
+    beside_raw_peer(raw_settings().peer(peer))
 }
 
 impl RawPeer {

@@ -17,8 +17,8 @@ use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
     AcceptOptions, Access, AsyncEvent, Completion, ConnectOptions, Connected, Cq, Device,
-    EndReason, Listener, MemoryRegion, Pd, Qp, QpCaps, QpState, RecvWr, SendWr, Settings, Status,
-    WcOpcode,
+    EndReason, Listener, MemoryRegion, Pd, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, SendWr,
+    Settings, Status, WcOpcode,
 };
 
 /// Time limit of every wait. Only a hang takes this long. The limit says nothing about speed: a
@@ -474,6 +474,27 @@ pub(crate) fn raw_peer(a: &Qp) -> RawPeer {
             stream: accepting.join().unwrap(),
         }
     })
+}
+
+/// Creates an endpoint with these settings and connects it to a [`RawPeer`].
+pub(crate) fn beside_raw_peer(settings: Settings) -> (Side, RawPeer) {
+    let mut setup = Setup::new(Wire::Kernel);
+    setup.settings[0] = settings;
+    let a = setup.unconnected().a;
+    let peer = raw_peer(&a.qp);
+    (a, peer)
+}
+
+/// Connects an endpoint to a [`RawPeer`] that does not read, and posts a long Write (`wr_id` 1).
+/// TCP's buffers fill up, and the rest stays in the source, which is returned.
+pub(crate) fn beside_idle_peer() -> (Side, RawPeer, MemoryRegion) {
+    const LEN: u32 = 32 << 20;
+    let (a, peer) = beside_raw_peer(raw_settings());
+    let source = a.filled(1, LEN as usize);
+    let to = RemoteBuffer::at(1, 1);
+    let sges = [source.sge(0, LEN)];
+    a.qp.post_send(&SendWr::write(1, &sges, to)).unwrap();
+    (a, peer, source)
 }
 
 /// Returns settings for a connection to a [`RawPeer`].

@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use common::{
-    CqHandle, LIMIT, Setup, Side, Wire, bell, both_ways, content, join, pair, pattern, raw_peer,
-    raw_settings, until,
+    CqHandle, LIMIT, Setup, Side, Wire, bell, beside_raw_peer, both_ways, content, join, pair,
+    pattern, raw_settings, until,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_verbs::{

@@ -130,10 +130,7 @@ fn work_outstanding_at_the_end_is_flushed_and_so_is_what_comes_later() {
 
 #[test]
 fn a_closing_qp_flushes_sends_and_still_receives() {
-    let mut setup = Setup::new(Wire::Kernel);
-    setup.settings[0] = raw_settings();
-    let a = setup.unconnected().a;
-    let peer = raw_peer(&a.qp);
+    let (a, peer) = beside_raw_peer(raw_settings());
     a.post_empty(1);
     a.qp.disconnect();
     assert_eq!(a.qp.state(), QpState::Closing);

@@ -15,8 +15,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{
-    LIMIT, Setup, Side, Wire, bell, both_ways, content, join, pair, pattern, peers, placed_only,
-    raw_peer, raw_settings, same, until,
+    LIMIT, Setup, Side, Wire, bell, beside_idle_peer, both_ways, content, join, pair, pattern,
+    peers, placed_only, same, until,
 };
 use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{

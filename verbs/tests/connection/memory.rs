@@ -4,19 +4,8 @@ use super::*;
 
 #[test]
 fn memory_that_the_network_holds_cannot_be_deregistered_yet() {
-    let mut setup = Setup::new(Wire::Kernel);
     // The CRC is off, because with a CRC the payload would have been copied.
-    setup.settings[0] = raw_settings();
-    let a = setup.unconnected().a;
-    // The peer does not read. TCP's buffers fill up, and the rest stays in the source.
-    let peer = raw_peer(&a.qp);
-    let source = a.filled(1, 32 << 20);
-    a.qp.post_send(&SendWr::write(
-        1,
-        &[source.sge(0, 32 << 20)],
-        RemoteBuffer::at(1, 1),
-    ))
-    .unwrap();
+    let (a, peer, source) = beside_idle_peer();
     let (source, error) = source.deregister().unwrap_err();
     assert!(
         matches!(error, DeregisterError::Busy { pins } if pins > 0),

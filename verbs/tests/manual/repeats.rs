@@ -1,8 +1,8 @@
 //! Two runs with the same seed are identical, byte by byte.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::io;
 
+use uwarp_testkit::MemoryFile;
 use uwarp_verbs::capture::{Capture, Reader};
 use uwarp_verbs::llp::smol::{FaultSettings, MemorySettings};
 use uwarp_verbs::{RecvWr, RemoteBuffer, SendWr, Settings};
@@ -10,24 +10,9 @@ use uwarp_verbs::{RecvWr, RemoteBuffer, SendWr, Settings};
 use crate::common::pattern;
 use crate::{World, region};
 
-/// An in-memory file.
-#[derive(Clone, Default)]
-struct File(Arc<Mutex<Vec<u8>>>);
-
-impl Write for File {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Returns all packets of a connection with some traffic, over a link with faults.
 fn packets(seed: u64) -> Vec<Vec<u8>> {
-    let file = File::default();
+    let file = MemoryFile::default();
     let link = MemorySettings::default()
         .capture(Some(Capture::to_writer(Box::new(file.clone())).unwrap()))
         .faults(Some(
@@ -57,7 +42,7 @@ fn packets(seed: u64) -> Vec<Vec<u8>> {
     }
     ids[0].disconnect().unwrap();
     drop((world.next(), world.next()));
-    let bytes = file.0.lock().unwrap().clone();
+    let bytes = file.bytes();
     let mut reader = Reader::new(io::Cursor::new(bytes)).unwrap();
     let mut packets = Vec::new();
     while let Some(packet) = reader.next_packet().unwrap() {

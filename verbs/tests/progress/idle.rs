@@ -228,17 +228,7 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
 fn a_peer_that_has_closed_its_half_and_takes_no_more_bytes_costs_no_cpu() {
     let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
     for wait in [false, true] {
-        let mut setup = Setup::new(Wire::Kernel);
-        setup.settings[0] = raw_settings();
-        let a = setup.unconnected().a;
-        let peer = raw_peer(&a.qp);
-        let source = a.filled(1, 32 << 20);
-        a.qp.post_send(&SendWr::write(
-            1,
-            &[source.sge(0, 32 << 20)],
-            RemoteBuffer::at(1, 1),
-        ))
-        .unwrap();
+        let (a, peer, _source) = beside_idle_peer();
         peer.stream.shutdown(Shutdown::Write).unwrap();
         until("the peer's FIN", || a.qp.state() == QpState::Closing);
         costs_nothing(wait.then_some(&a.send_cq));
@@ -252,17 +242,7 @@ fn a_peer_that_has_closed_its_half_and_takes_no_more_bytes_costs_no_cpu() {
 fn a_peer_that_takes_no_bytes_costs_no_cpu() {
     let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
     for wait in [false, true] {
-        let mut setup = Setup::new(Wire::Kernel);
-        setup.settings[0] = raw_settings();
-        let a = setup.unconnected().a;
-        let peer = raw_peer(&a.qp);
-        let source = a.filled(1, 32 << 20);
-        a.qp.post_send(&SendWr::write(
-            1,
-            &[source.sge(0, 32 << 20)],
-            RemoteBuffer::at(1, 1),
-        ))
-        .unwrap();
+        let (a, peer, _source) = beside_idle_peer();
         costs_nothing(wait.then_some(&a.send_cq));
         drop(peer);
         a.wait_end();
@@ -272,10 +252,7 @@ fn a_peer_that_takes_no_bytes_costs_no_cpu() {
 #[test]
 fn a_peer_that_does_not_close_costs_no_cpu() {
     let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
-    let mut setup = Setup::new(Wire::Kernel);
-    setup.settings[0] = raw_settings();
-    let a = setup.unconnected().a;
-    let peer = raw_peer(&a.qp);
+    let (a, peer) = beside_raw_peer(raw_settings());
     a.qp.disconnect();
     costs_nothing(None);
     costs_nothing(Some(&a.send_cq));

@@ -13,8 +13,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use common::{
-    CqHandle, LIMIT, Setup, Side, Wire, both_ways, content, join, pair, pattern, peers, raw_peer,
-    raw_settings, same, slice, until,
+    CqHandle, LIMIT, Setup, Side, Wire, beside_idle_peer, beside_raw_peer, both_ways, content,
+    join, pair, pattern, peers, raw_peer, raw_settings, same, slice, until,
 };
 use uwarp_verbs::{
     Completion, MemoryRegion, Notify, OnNoReceive, Qp, QpCaps, QpState, RecvWr, RemoteBuffer,

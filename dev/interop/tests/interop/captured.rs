@@ -1,33 +1,9 @@
 //! Captures that our side records into memory, and the maximum number of outstanding Reads in them.
 
-use std::io::{Cursor, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::Cursor;
 
 use uwarp_interop::{Failure, Result};
 use uwarp_verbs::capture::{Direction, Reader};
-
-#[derive(Clone, Default)]
-pub(crate) struct Memory(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Memory {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Memory {
-    /// Returns the capture so far.
-    pub(crate) fn file(&self) -> Vec<u8> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.clone()
-    }
-}
 
 /// Maximum number of Reads outstanding at the same time, on each side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use uwarp_interop::{Failure, Outcome, Post, QpParams, Result, Rig, pattern, sge};
+use uwarp_testkit::MemoryFile;
 use uwarp_verbs::capture::Capture;
 use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_verbs::{Device, Peer, QpCaps, RemoteBuffer, SendWr, Settings, Sge, WcOpcode};
 
 use crate::Case;
 use crate::bench::{Bench, bytes};
-use crate::captured::{Memory, Outstanding, outstanding};
+use crate::captured::{Outstanding, outstanding};
 use crate::errors::same;
 use crate::pair::{Ours, Role, Terms};
 
@@ -148,7 +149,7 @@ fn one(rig: &mut Rig, role: Role, ours: Depths, theirs: Depths) -> Result<bool> 
         },
         ..Terms::default()
     };
-    let capture = Memory::default();
+    let capture = MemoryFile::default();
     let seen = rig.wire.name() == "kernel_tcp";
     let end = if seen {
         let to = Capture::to_writer(Box::new(capture.clone()))?;
@@ -184,7 +185,7 @@ fn one(rig: &mut Rig, role: Role, ours: Depths, theirs: Depths) -> Result<bool> 
     let Outstanding {
         ours: by_us,
         theirs: by_guest,
-    } = outstanding(capture.file())?;
+    } = outstanding(capture.bytes())?;
     same(
         "the most Reads of ours at once",
         &by_us,

@@ -11,7 +11,7 @@ use crate::Case;
 use crate::bench::bytes;
 use crate::pair::{Ours, Role, Terms};
 use crate::responder_listener::ResponderListener;
-use crate::setup::case;
+use crate::transfers::case;
 
 const CHURN: usize = 200;
 const AT_ONCE: usize = 8;

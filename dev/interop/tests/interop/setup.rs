@@ -12,7 +12,7 @@ use uwarp_verbs::{
 use crate::Case;
 use crate::bench::Bench;
 use crate::pair::{Ours, Role, Terms, connect};
-use crate::transfers::{FEW_SIZES, all_operations};
+use crate::transfers::{FEW_SIZES, all_operations, case};
 
 /// Lengths of Private Data. siw accepts 256 bytes, but sends wrong lengths above 251.
 const PRIVATE_DATA: [usize; 3] = [0, 1, 251];
@@ -53,19 +53,6 @@ pub(crate) fn cases() -> Vec<Case> {
         ));
     }
     cases
-}
-
-pub(crate) fn case(
-    name: String,
-    title: String,
-    run: impl Fn(&mut Rig) -> Result<Outcome> + Send + Sync + 'static,
-) -> Case {
-    Case {
-        suite: "agent",
-        name,
-        title,
-        run: Box::new(run),
-    }
 }
 
 fn with_revision(rig: &mut Rig, revision: Revision) -> Result<Outcome> {

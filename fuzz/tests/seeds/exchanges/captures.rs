@@ -1,25 +1,9 @@
 //! Seeds from captures of the stack, without timestamps, and from choices for captures of the
 //! model.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
-
 use uwarp_capture::{Capture, Direction, Flow, LinkType};
 use uwarp_fuzz::input::Seed;
-
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use uwarp_testkit::MemoryFile;
 
 /// Sets the timestamps of Enhanced Packet Blocks to zero, so that a seed is the same in every run.
 fn timeless(mut file: Vec<u8>) -> Vec<u8> {
@@ -37,7 +21,7 @@ fn timeless(mut file: Vec<u8>) -> Vec<u8> {
 
 /// Records a connection with a few messages.
 fn flow(link: LinkType, v6: bool) -> Vec<u8> {
-    let file = Shared::default();
+    let file = MemoryFile::default();
     let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
     let interface = capture.interface("tcp", link);
     let (local, peer) = if v6 {
@@ -63,7 +47,7 @@ fn flow(link: LinkType, v6: bool) -> Vec<u8> {
         "not TCP",
         &[&[0x45, 0, 0, 20], &[0; 16]],
     );
-    let bytes = file.0.lock().unwrap().clone();
+    let bytes = file.bytes();
     timeless(bytes)
 }
 

@@ -8,9 +8,9 @@ use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     IpProtocol, Ipv4Packet, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, TcpTimestampRepr,
 };
+use uwarp_testkit::netns::{self, in_namespace, ip};
 
 use super::frames::*;
-use super::netns::{self, in_namespace, ip};
 use crate::LlpError;
 use crate::smol::Packet;
 use crate::wire::raw::RawWire;

@@ -1,8 +1,8 @@
 //! Errors for missing privileges: the test drops its own capabilities.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use uwarp_testkit::netns::{has_tun, in_namespace, ip};
 
-use super::netns::{self, has_tun, in_namespace, ip};
 use crate::DeviceSpec;
 use crate::kernel::KernelSettings;
 use crate::wire::{AttachError, OpenError};

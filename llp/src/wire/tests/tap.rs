@@ -3,8 +3,9 @@
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
+use uwarp_testkit::netns::{has_tun, in_namespace, ip, ip_succeeds};
+
 use super::frames::*;
-use super::netns::{self, has_tun, in_namespace, ip, ip_succeeds};
 use crate::wire::tap::TapWire;
 use crate::wire::{AttachError, InterfaceName, MAX_MTU, OpenError, Wire};
 use crate::{LlpError, wire::random_mac};

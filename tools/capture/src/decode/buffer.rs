@@ -64,11 +64,11 @@ impl Deref for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::filler;
+    use uwarp_testkit::filler;
 
     #[test]
     fn bytes_come_out_as_they_went_in() {
-        let bytes = filler(5000);
+        let bytes = filler(0, 5000);
         for (in_pieces, out_pieces) in [(5000, 1), (1, 7), (64, 63), (17, 4000)] {
             let mut buffer = Buffer::default();
             let mut out = Vec::new();

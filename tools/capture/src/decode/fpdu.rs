@@ -139,8 +139,9 @@ impl Framing {
 mod tests {
     use super::*;
     use crate::decode::Finding;
-    use crate::wire::{filler, tagged};
     use uwarp_oracle::Fpdus;
+    use uwarp_testkit::filler;
+    use uwarp_testkit::frames::tagged;
 
     fn ids(framing: Framing, position: u64, fpdu: &[u8], ulpdu: u16) -> Vec<&'static str> {
         let mut findings = Findings::default();
@@ -155,7 +156,7 @@ mod tests {
             let mut encoder = Fpdus::new(true, markers);
             for len in (0..600).step_by(13) {
                 let position = encoder.position as u64;
-                let ulpdu = tagged(0, &filler(len));
+                let ulpdu = tagged(0, &filler(0, len));
                 let fpdu = encoder.seal(&ulpdu);
                 let length = framing.ulpdu_len(position, &fpdu).unwrap();
                 assert_eq!(usize::from(length), ulpdu.len());
@@ -172,7 +173,7 @@ mod tests {
             crc: false,
             markers: true,
         };
-        let ulpdu = tagged(0, &filler(601));
+        let ulpdu = tagged(0, &filler(0, 601));
         let fpdu = Fpdus::new(false, true).seal(&ulpdu);
         for (at, byte, id) in [
             (3, 4, "5044-4.3-06"),

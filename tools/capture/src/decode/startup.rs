@@ -249,7 +249,7 @@ impl fmt::Display for Enhanced {
 mod tests {
     use super::*;
     use crate::decode::Finding;
-    use crate::wire::{reply, request};
+    use uwarp_testkit::frames::{reply, request};
 
     fn frame(bytes: &[u8]) -> Startup {
         match Startup::read(bytes) {

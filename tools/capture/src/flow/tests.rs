@@ -110,7 +110,7 @@ fn an_accepted_connection_begins_with_the_peers_syn() {
 fn data_is_split_at_the_mss_and_acknowledged_before_the_window_fills() {
     let (memory, mut flow) = flow(LOCAL, PEER, 1000);
     flow.opened(true);
-    let bytes = crate::wire::filler(200_500);
+    let bytes = uwarp_testkit::filler(0, 200_500);
     flow.sent(&bytes);
     let packets = memory.packets();
     assert_eq!(follow(&packets)[&40000], bytes);

@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{filler, reply, request, tagged, untagged};
 use uwarp_oracle::Fpdus;
+use uwarp_testkit::filler;
+use uwarp_testkit::frames::{reply, request, tagged, untagged};
 
 const MARKERS: u8 = 0x80;
 
@@ -40,7 +41,7 @@ fn whole_fpdus_share_a_segment_and_a_longer_one_begins_its_own() {
     let mut encoder = Fpdus::new(true, false);
     let payloads = [100, 200, 1300, 10, 4000, 10, 10];
     let stream = payloads
-        .map(|len| encoder.seal(&untagged(3, 0, 1, &filler(len))))
+        .map(|len| encoder.seal(&untagged(3, 0, 1, &filler(0, len))))
         .concat();
     let [a, b, c, d, e] =
         [100, 200, 1300, 10, 4000_usize].map(|len| (len + 20).next_multiple_of(4) + 4);
@@ -51,7 +52,7 @@ fn whole_fpdus_share_a_segment_and_a_longer_one_begins_its_own() {
 #[test]
 fn with_markers_every_fpdu_has_one_segment_however_long() {
     let mut encoder = Fpdus::new(true, true);
-    let fpdus = [10, 20, 600, 3000, 10].map(|len| encoder.seal(&tagged(0, &filler(len))));
+    let fpdus = [10, 20, 600, 3000, 10].map(|len| encoder.seal(&tagged(0, &filler(0, len))));
     let cut = in_full_operation(0x40 | MARKERS, &fpdus.concat(), 1460);
     assert_eq!(cut, fpdus.map(|fpdu| fpdu.len()));
 }
@@ -69,10 +70,10 @@ fn a_reply_ends_its_segment() {
 fn markers_are_followed_in_the_direction_of_the_side_that_was_asked() {
     // The M bit of the initiator makes the responder send Markers, but not the initiator.
     let mut responder = Fpdus::new(true, true);
-    let answers = [10, 500].map(|len| responder.seal(&tagged(2, &filler(len))));
+    let answers = [10, 500].map(|len| responder.seal(&tagged(2, &filler(0, len))));
     let mut initiator = Fpdus::new(true, false);
     let asked = [10, 500]
-        .map(|len| initiator.seal(&tagged(0, &filler(len))))
+        .map(|len| initiator.seal(&tagged(0, &filler(0, len))))
         .concat();
     let (request, reply) = (request(0x40 | MARKERS, 1, b""), reply(0x40, 1, b""));
     let turns = [
@@ -114,7 +115,10 @@ fn with_markers_an_fpdu_waits_until_it_is_whole_or_nothing_more_comes() {
     push(Side::Local, &request(0x40, 1, b""));
     push(Side::Peer, &reply(0x40 | MARKERS, 1, b""));
     let mut encoder = Fpdus::new(true, true);
-    let fpdus = [encoder.seal(&filler(2000)), encoder.seal(&filler(100))];
+    let fpdus = [
+        encoder.seal(&filler(0, 2000)),
+        encoder.seal(&filler(0, 100)),
+    ];
     let (stream, first) = (fpdus.concat(), fpdus[0].len());
     assert_eq!(push(Side::Local, &stream[..1000]), []);
     assert_eq!(push(Side::Local, &stream[1000..2000]), []);
@@ -211,7 +215,7 @@ fn stream_of(lens: &[usize], markers: bool) -> (Vec<u8>, Vec<usize>) {
     let mut stream = Vec::new();
     for len in lens {
         begins.push(stream.len());
-        stream.extend(encoder.seal(&untagged(3, 0, 1, &filler(*len))));
+        stream.extend(encoder.seal(&untagged(3, 0, 1, &filler(0, *len))));
     }
     (stream, begins)
 }

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use uwarp_interop::{Failure, Outcome, Post, Result, Rig, sge};
+use uwarp_testkit::MemoryFile;
 use uwarp_verbs::capture::{Capture, Direction, Reader};
 use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_verbs::{Access, Device, Peer, RecvWr, RemoteBuffer, SendWr, Settings, WcOpcode};
 
 use super::case;
 use crate::Case;
-use crate::captured::Memory;
 use crate::errors::same;
 use crate::pair::{Ours, Pair, Role, Terms, connect_with};
 
@@ -36,7 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn captured(rig: &mut Rig, role: Role) -> Result<Outcome> {
-    let memory = Memory::default();
+    let memory = MemoryFile::default();
     let capture = Capture::to_writer(Box::new(memory.clone()))?;
     let network = KernelNetwork::new(KernelSettings::default(), Some(&capture));
     let settings = Settings::default().peer(Peer::Siw);
@@ -86,7 +86,7 @@ fn captured(rig: &mut Rig, role: Role) -> Result<Outcome> {
         &true,
     )?;
 
-    let sent = sent(memory.file())?;
+    let sent = sent(memory.bytes())?;
     let frame = startup_is_whole(&sent)?;
     let empty = writes_are_whole(&sent[frame..])?;
     same("empty Writes in the capture", &empty, &4)?;

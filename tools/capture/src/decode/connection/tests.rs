@@ -1,13 +1,13 @@
 //! Violations of rules that concern both directions, and bytes that are not FPDUs.
 
-use std::io::{Cursor, Write};
+use std::io::Cursor;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 
 use crate::decode::{Content, Decoder, Event, Finding, Frame};
-use crate::wire::{filler, reply, request, tagged, untagged};
 use crate::{Capture, Flow, LinkType, Reader};
 use uwarp_oracle::Fpdus;
+use uwarp_testkit::frames::{reply, request, tagged, untagged};
+use uwarp_testkit::{MemoryFile, filler};
 
 /// Flags of an enhanced startup frame that asks for CRCs.
 const FLAGS: u8 = 0x50;
@@ -21,24 +21,9 @@ enum Said {
 }
 use Said::{Initiator, Responder};
 
-/// A capture file in memory.
-#[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Memory {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Returns the frames of a connection in which these bytes are sent in this order.
 fn frames(all: &[Said]) -> Vec<Frame> {
-    let file = Memory::default();
+    let file = MemoryFile::default();
     let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
     let (local, peer): (SocketAddr, SocketAddr) = (
         ([192, 0, 2, 1], 40_000).into(),
@@ -58,7 +43,7 @@ fn frames(all: &[Said]) -> Vec<Frame> {
         }
     }
     drop(flow);
-    let bytes = file.0.lock().unwrap().clone();
+    let bytes = file.bytes();
     let mut decoder = Decoder::default();
     let mut frames = Vec::new();
     for packet in Reader::new(Cursor::new(bytes)).unwrap() {
@@ -254,7 +239,7 @@ fn a_ulpdu_length_above_64768_breaks_5044_3_05() {
     for (markers, len) in [(false, 64_768), (true, 64_768)] {
         let mut encoder = Fpdus::new(true, markers);
         let flags = FLAGS | if markers { 0x80 } else { 0 };
-        let longest = encoder.seal(&tagged(0, &filler(len - 14)));
+        let longest = encoder.seal(&tagged(0, &filler(0, len - 14)));
         let all = [
             Initiator(request(FLAGS, 2, &DEPTHS)),
             Responder(reply(flags, 2, &DEPTHS)),
@@ -264,7 +249,7 @@ fn a_ulpdu_length_above_64768_breaks_5044_3_05() {
     }
     for len in [64_769, 0xFFFF_u16] {
         let mut bytes = len.to_be_bytes().to_vec();
-        bytes.extend(tagged(0, &filler(600)));
+        bytes.extend(tagged(0, &filler(0, 600)));
         let found = after(DEPTHS, DEPTHS, vec![Initiator(bytes), Responder(send())]);
         // The start of the next FPDU is unknown, so the decoder cannot know whether the responder
         // may send.

@@ -1,7 +1,8 @@
 use super::super::{Decoder, Frame};
-use crate::wire::{filler, reply, request, tagged, untagged};
 use crate::{Direction, Packet};
 use uwarp_oracle::Fpdus;
+use uwarp_testkit::filler;
+use uwarp_testkit::frames::{reply, request, tagged, untagged};
 
 /// Returns the frames of a connection in which the initiator sends `ulpdus`.
 fn frames(markers: bool, ulpdus: &[Vec<u8>]) -> Vec<Frame> {
@@ -50,9 +51,9 @@ fn every_byte_of_a_frame_is_in_one_field() {
             markers,
             &[
                 tagged(0, &[]),
-                tagged(0, &filler(1100)),
+                tagged(0, &filler(0, 1100)),
                 untagged(1, 1, 1, &[0; 28]),
-                untagged(3, 0, 1, &filler(501)),
+                untagged(3, 0, 1, &filler(0, 501)),
                 untagged(8, 0, 2, &[0; 8]),
                 untagged(10, 1, 2, &[0; 52]),
                 untagged(7, 2, 1, &terminate),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::decode::Finding;
-use crate::wire::{tagged, untagged};
 use uwarp_rdmap::Peer;
+use uwarp_testkit::frames::{tagged, untagged};
 
 /// State of both directions of a connection.
 #[derive(Default)]

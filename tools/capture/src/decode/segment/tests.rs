@@ -1,6 +1,6 @@
 use super::*;
 use crate::decode::Finding;
-use crate::wire::{tagged, untagged};
+use uwarp_testkit::frames::{tagged, untagged};
 
 fn ids(ulpdu: &[u8]) -> Vec<&'static str> {
     let segment = Segment::read(ulpdu, Peer::Rfc).unwrap();

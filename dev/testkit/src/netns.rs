@@ -5,13 +5,6 @@
 //! Otherwise the test needs root's privileges. If both ways fail, the test prints `SKIPPED` with
 //! the reason and passes, unless `UWARP_REQUIRE_NETNS=1` is set.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    unused_macros,
-    reason = "every test file takes what it needs"
-)]
-
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, Output};
@@ -25,11 +18,12 @@ const WAYS: [&[&str]; 2] = [&["-Urn"], &["-n"]];
 
 /// Declares tests whose bodies run in a separate network namespace. `not_emulated` names a feature
 /// that the tests need and QEMU's user emulation lacks.
+#[macro_export]
 macro_rules! in_namespace {
     (not_emulated: $lacks:literal; $(fn $name:ident() $body:block)*) => {
-        netns::in_namespace! {
+        $crate::in_namespace! {
             $(fn $name() {
-                if !netns::is_emulated(stringify!($name), $lacks) $body
+                if !$crate::netns::is_emulated(stringify!($name), $lacks) $body
             })*
         }
     };
@@ -40,21 +34,22 @@ macro_rules! in_namespace {
                 let path = concat!(module_path!(), "::", stringify!($name));
                 // The harness omits the name of the crate.
                 let (_, test) = path.split_once("::").unwrap();
-                netns::run(test, || $body);
+                $crate::netns::run(test, || $body);
             }
         )*
     };
 }
-pub(crate) use in_namespace;
+
+pub use crate::in_namespace;
 
 /// Returns true if this process is inside the namespace of the test.
-pub(crate) fn is_inside(test: &str) -> bool {
+pub fn is_inside(test: &str) -> bool {
     std::env::var_os(INSIDE).is_some_and(|inside| inside == *test)
 }
 
 /// Runs `body` if this process is inside the namespace of the test. Otherwise runs the test in a
 /// new process inside a new namespace.
-pub(crate) fn run(test: &str, body: impl FnOnce()) {
+pub fn run(test: &str, body: impl FnOnce()) {
     if is_inside(test) {
         return body();
     }
@@ -63,7 +58,7 @@ pub(crate) fn run(test: &str, body: impl FnOnce()) {
 
 /// Runs the test in a new process inside a new namespace, and returns what it printed on stdout.
 /// Returns `None` if there can be no namespace.
-pub(crate) fn run_inside(test: &str) -> Option<String> {
+pub fn run_inside(test: &str) -> Option<String> {
     let way = match way_in() {
         Ok(way) => way,
         Err(why) => {
@@ -95,7 +90,7 @@ pub(crate) fn run_inside(test: &str) -> Option<String> {
 
 /// Returns true if QEMU's user emulation runs this program. In this case also prints that the test
 /// is skipped, and why.
-pub(crate) fn is_emulated(test: &str, lacks: &str) -> bool {
+pub fn is_emulated(test: &str, lacks: &str) -> bool {
     let is = emulator().is_some();
     if is {
         say(&format!(
@@ -130,7 +125,7 @@ fn way_in() -> Result<&'static [&'static str], String> {
 }
 
 /// Prints that a test is skipped, and why. Panics if the test is required to run.
-pub(crate) fn skip(test: &str, why: &str) {
+pub fn skip(test: &str, why: &str) {
     let required = std::env::var("UWARP_REQUIRE_NETNS").is_ok_and(|value| value == "1");
     assert!(
         !required,
@@ -146,7 +141,7 @@ fn say(line: &str) {
 }
 
 /// Returns true if a TAP device is available in the namespace. Otherwise prints the reason.
-pub(crate) fn has_tun(test: &str) -> bool {
+pub fn has_tun(test: &str) -> bool {
     match std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -162,7 +157,7 @@ pub(crate) fn has_tun(test: &str) -> bool {
 
 /// Runs `ip` with these arguments and returns its output. Panics if it fails.
 #[track_caller]
-pub(crate) fn ip(arguments: &str) -> String {
+pub fn ip(arguments: &str) -> String {
     let output = ip_output(arguments);
     let (out, err) = texts(&output);
     assert!(output.status.success(), "ip {arguments}: {err}");
@@ -172,7 +167,7 @@ pub(crate) fn ip(arguments: &str) -> String {
 /// Waits until the kernel reports the state `UP` for the interface. Before that, the kernel accepts
 /// frames and drops them.
 #[track_caller]
-pub(crate) fn wait_up(name: &str) {
+pub fn wait_up(name: &str) {
     let limit = Instant::now() + Duration::from_secs(300);
     while !ip(&format!("link show {name}")).contains("state UP") {
         assert!(Instant::now() < limit, "{name} does not come up");
@@ -181,7 +176,7 @@ pub(crate) fn wait_up(name: &str) {
 }
 
 /// Returns true if `ip` with these arguments succeeds.
-pub(crate) fn ip_succeeds(arguments: &str) -> bool {
+pub fn ip_succeeds(arguments: &str) -> bool {
     ip_output(arguments).status.success()
 }
 
