@@ -114,6 +114,8 @@ pub(crate) fn accept_and_connect(
     }
 }
 
+type Connections = Vec<Box<dyn Llp>>;
+
 /// Opens this many connections at the same time through one listener. Returns the clients and the
 /// servers.
 pub(crate) fn connected_at_once(
@@ -121,7 +123,7 @@ pub(crate) fn connected_at_once(
     server: &dyn Network,
     at: SocketAddr,
     count: u32,
-) -> (Vec<Box<dyn Llp>>, Vec<Box<dyn Llp>>) {
+) -> (Connections, Connections) {
     let mut listener = server.listen(at, count).unwrap();
     let to = listener.local_addr();
     let mut clients: Vec<_> = (0..count)
