@@ -9,6 +9,7 @@
 //! No call is needed before a fork. Regions need no `MADV_DONTFORK`, because no hardware writes to
 //! them. In the terms of libibverbs this is `IBV_FORK_UNNEEDED`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -82,6 +83,97 @@ impl ForkGuard {
     }
 }
 
+/// A value that belongs to the process in which it was wrapped. The accessor is the check, so a
+/// method of a handle that forgets the check cannot reach what the handle is for.
+///
+/// A handle holds its shared part in one of these, checks once a call, and passes the plain
+/// reference on.
+///
+/// ```
+/// use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
+///
+/// struct Counter {
+///     shared: ForkGuarded<Vec<u64>>,
+/// }
+///
+/// impl Counter {
+///     fn total(&self) -> Result<u64, Inherited> {
+///         Ok(self.shared.get()?.iter().sum())
+///     }
+/// }
+///
+/// let counter = Counter { shared: ForkGuarded::new(vec![1, 2]) };
+/// assert_eq!(counter.total(), Ok(3));
+/// ```
+///
+/// There is no way around the check by accident:
+///
+/// ```compile_fail,E0599
+/// # use uwarp_engine::fork_guard::ForkGuarded;
+/// let shared = ForkGuarded::new(vec![1, 2]);
+/// let total: u64 = shared.iter().sum();
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ForkGuarded<T> {
+    value: T,
+    guard: ForkGuard,
+}
+
+impl<T> ForkGuarded<T> {
+    /// Wraps a value of the current process.
+    pub fn new(value: T) -> Self {
+        ForkGuarded {
+            value,
+            guard: ForkGuard::here(),
+        }
+    }
+
+    /// Wraps another value of the process that this one belongs to.
+    pub fn with<U>(&self, value: U) -> ForkGuarded<U> {
+        ForkGuarded {
+            value,
+            guard: self.guard,
+        }
+    }
+
+    /// Returns the value.
+    ///
+    /// # Errors
+    /// [`Inherited`] in a child process that was forked after the value was wrapped.
+    #[inline]
+    pub fn get(&self) -> Result<&T, Inherited> {
+        self.guard.check()?;
+        Ok(&self.value)
+    }
+
+    /// Returns the value, or `None` in a child process that was forked after it was wrapped. For
+    /// drops, and for calls that do nothing there.
+    #[inline]
+    pub fn here(&self) -> Option<&T> {
+        self.get().ok()
+    }
+
+    /// Returns the value without a check. Only for what a child may do with an inherited object:
+    /// read what never changes (a number, a setting, a descriptor), compare, and drop. It must take
+    /// no lock.
+    #[inline]
+    pub fn unguarded(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> ForkGuarded<Arc<T>> {
+    /// Returns the value like [`here`](Self::here), for a drop. In the child it leaks a reference,
+    /// so that the value, which the parent still uses, is never dropped there.
+    pub fn here_or_leak(&self) -> Option<&Arc<T>> {
+        let here = self.here();
+        if here.is_none() {
+            std::mem::forget(Arc::clone(&self.value));
+        }
+        here
+    }
+}
+
 /// Number of times that a thread which waits for a [`ForkLock`] only yields the processor.
 const YIELDS: u32 = 100;
 /// Pause between its further attempts.
@@ -140,6 +232,8 @@ impl Drop for ForkLockHeld<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
     #[test]
@@ -147,6 +241,29 @@ mod tests {
         let (one, other) = (ForkGuard::here(), ForkGuard::here());
         assert_eq!(one.number, other.number);
         assert!(one.is_here() && other.check().is_ok());
+    }
+
+    #[test]
+    fn a_guarded_value_is_reached_only_in_its_process_and_not_dropped_elsewhere() {
+        // In a static, so that the leaked reference is no leak to Miri.
+        static VALUE: LazyLock<Arc<u32>> = LazyLock::new(|| Arc::new(7));
+        let here = ForkGuarded::new(Arc::clone(&VALUE));
+        assert_eq!(here.get(), Ok(&*VALUE));
+        assert!(here.here().is_some() && here.here_or_leak().is_some());
+        let inherited = ForkGuarded {
+            guard: ForkGuard {
+                number: here.guard.number + 1,
+                ..here.guard
+            },
+            ..here
+        };
+        assert_eq!(inherited.get(), Err(Inherited));
+        assert_eq!(inherited.with(8).here(), None);
+        assert_eq!(inherited.unguarded(), &*VALUE);
+        assert_eq!(Arc::strong_count(&VALUE), 2);
+        assert_eq!(inherited.here_or_leak(), None);
+        drop(inherited);
+        assert_eq!(Arc::strong_count(&VALUE), 2);
     }
 
     #[test]
