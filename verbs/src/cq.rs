@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::PollFd;
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_engine::times::after;
 
 use self::members::{Driven, Members};
@@ -63,7 +64,7 @@ const HITS: u32 = 8;
 
 impl Drop for CqShared {
     fn drop(&mut self) {
-        if !self.device.fork_guard.is_here() {
+        if !self.device.is_here() {
             // Dropping `inner` would remove events from a channel that the parent reads.
             std::mem::forget(Arc::clone(&self.inner));
         }
@@ -214,6 +215,96 @@ impl CqShared {
             self.drive();
         }
     }
+
+    /// Polls as [`Cq::poll`] describes. `stays`: the thread will poll again, and is not about to
+    /// sleep.
+    fn poll(&self, out: &mut [Completion], stays: bool) -> usize {
+        let unseen = self.reply.unseen();
+        let mut taken = self.inner.poll(out);
+        if taken > 0 {
+            self.record_hit();
+        } else if out.is_empty() {
+            return 0;
+        } else {
+            let now = self.drive();
+            taken = self.inner.poll(out);
+            if taken == 0 && stays && !self.inner.is_armed() {
+                let now = now.unwrap_or_else(|| self.device.now());
+                self.device.orphans.poll(&self.device, now);
+                self.device.lock_yield.yield_if_due();
+            }
+        }
+        let is_last = || self.inner.is_empty() && !self.inner.is_armed();
+        if taken > 0 && stays && self.reply.is_expected() && is_last() {
+            self.await_reply(unseen);
+        }
+        taken
+    }
+
+    /// Sleeps once on the descriptors of this CQ and of its connections. Returns the number of
+    /// completions taken.
+    fn sleep(&self, out: &mut [Completion], deadline: Option<Instant>) -> usize {
+        let Ok(guard) = self.inner.wait_guard() else {
+            // The process has no descriptor left. The background drives the connections, and this
+            // thread checks again soon.
+            std::thread::sleep(Duration::from_millis(1));
+            return 0;
+        };
+        let mut sleeper = self.sleepers.lock().pop().unwrap_or_default();
+        let Sleeper { waiting, fds, set } = &mut sleeper;
+        let mut until = deadline;
+        fds.push(guard.fd().as_raw_fd());
+        let driven = self.members.driven();
+        match &driven {
+            Driven::Each(qps) => {
+                for qp in qps.iter().filter_map(Weak::upgrade) {
+                    let begun = qp.wait_begins(|fd, due| {
+                        fds.push(fd);
+                        until = match (until, due) {
+                            (Some(a), Some(b)) => Some(a.min(b)),
+                            (a, b) => a.or(b),
+                        };
+                    });
+                    if begun {
+                        waiting.push(qp);
+                    }
+                }
+            }
+            Driven::Groups(groups) => fds.extend(groups.iter().map(|group| group.wait_begins())),
+        }
+        // The background receives datagrams while this thread sleeps.
+        self.ports.each(DatagramPort::hand_over);
+        // Another thread, or a connection's turn in `wait_begins`, may have completed something.
+        let mut taken = self.inner.poll(out);
+        let woken = taken > 0 || {
+            // SAFETY: the first descriptor belongs to `guard`. The others belong to the groups in
+            // `driven`, or to connections. A connection keeps its descriptor open from
+            // `wait_begins` to `wait_ends`, even if the connection ends.
+            #[expect(unsafe_code, reason = "see the safety comment")]
+            unsafe {
+                sleep_on(fds, set, until)
+            }
+        };
+        if woken {
+            guard.clear();
+            taken += self.inner.poll(&mut out[taken..]);
+        }
+        fds.clear();
+        // The guard is dropped first, so that completions in this thread's own turns do not wake
+        // its next sleep.
+        drop(guard);
+        for qp in waiting.drain(..) {
+            qp.wait_ends();
+        }
+        if let Driven::Groups(groups) = &driven {
+            groups.iter().for_each(|group| group.wait_ends());
+        }
+        self.sleepers.lock().push(sleeper);
+        if taken == 0 {
+            taken = self.inner.poll(out);
+        }
+        taken
+    }
 }
 
 /// Error of destroying a CQ (`ibv_destroy_cq`).
@@ -258,67 +349,43 @@ pub enum DestroyCqError {
 /// Clones are handles to the same queue.
 #[derive(Clone)]
 pub struct Cq {
-    shared: Arc<CqShared>,
+    shared: ForkGuarded<Arc<CqShared>>,
 }
 
 impl Cq {
     pub(crate) fn new(shared: Arc<CqShared>) -> Self {
-        Cq { shared }
+        Cq {
+            shared: ForkGuarded::new(shared),
+        }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<CqShared> {
-        &self.shared
+    pub(crate) fn shared(&self) -> Result<&Arc<CqShared>, Inherited> {
+        self.shared.get()
     }
 
-    /// Maximum number of completions (`ibv_cq.cqe`).
+    /// Maximum number of completions (`ibv_cq.cqe`); 0 in the child of a fork.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.shared.inner.capacity()
+        self.shared
+            .here()
+            .map_or(0, |shared| shared.inner.capacity())
     }
 
     /// Takes up to `out.len()` completions, oldest first, and returns their number (`ibv_poll_cq`).
     /// If the CQ is empty, it first gives its connections a turn: a polling thread drives them. In
     /// the child of a fork there are no completions.
     pub fn poll(&self, out: &mut [Completion]) -> usize {
-        self.poll_as(out, true)
-    }
-
-    /// Polls as [`Cq::poll`] describes. `stays`: the thread will poll again, and is not about to
-    /// sleep.
-    fn poll_as(&self, out: &mut [Completion], stays: bool) -> usize {
-        if self.is_inherited() {
-            return 0;
-        }
-        let shared = &*self.shared;
-        let unseen = shared.reply.unseen();
-        let mut taken = shared.inner.poll(out);
-        if taken > 0 {
-            shared.record_hit();
-        } else if out.is_empty() {
-            return 0;
-        } else {
-            let now = shared.drive();
-            taken = shared.inner.poll(out);
-            if taken == 0 && stays && !shared.inner.is_armed() {
-                let now = now.unwrap_or_else(|| shared.device.now());
-                shared.device.orphans.poll(&shared.device, now);
-                shared.device.lock_yield.yield_if_due();
-            }
-        }
-        let is_last = || shared.inner.is_empty() && !shared.inner.is_armed();
-        if taken > 0 && stays && shared.reply.is_expected() && is_last() {
-            shared.await_reply(unseen);
-        }
-        taken
+        self.shared
+            .here()
+            .map_or(0, |shared| shared.poll(out, true))
     }
 
     /// Takes completions like [`Cq::poll`], but gives no connection a turn. Use it for more
     /// completions after a poll that found some.
     pub fn poll_more(&self, out: &mut [Completion]) -> usize {
-        if self.is_inherited() {
-            return 0;
-        }
-        self.shared.inner.poll(out)
+        self.shared
+            .here()
+            .map_or(0, |shared| shared.inner.poll(out))
     }
 
     /// Takes one completion, if there is one, like [`Cq::poll`] with one entry.
@@ -340,13 +407,13 @@ impl Cq {
     /// of this CQ, if there are at most four. The peer's Writes are then in memory. A completion
     /// that this step produces sends the event.
     pub fn req_notify(&self, notify: Notify) -> bool {
-        if self.is_inherited() {
+        let Some(shared) = self.shared.here() else {
             return false;
-        }
-        let missed = self.shared.inner.arm(notify);
-        self.shared.reply.disable();
+        };
+        let missed = shared.inner.arm(notify);
+        shared.reply.disable();
         // The consumer is about to sleep: the background takes its connections over now.
-        match self.shared.members.driven() {
+        match shared.members.driven() {
             Driven::Each(qps) => {
                 for qp in qps.iter().filter_map(Weak::upgrade) {
                     qp.hand_over();
@@ -354,7 +421,7 @@ impl Cq {
             }
             Driven::Groups(groups) => groups.iter().for_each(|group| group.hand_over()),
         }
-        self.shared.ports.each(DatagramPort::hand_over);
+        shared.ports.each(DatagramPort::hand_over);
         missed
     }
 
@@ -365,30 +432,32 @@ impl Cq {
     /// [`ResizeCqError`]: the CQ holds more completions, the device does not allow the depth, or
     /// the CQ has overflowed.
     pub fn resize(&self, depth: u32) -> Result<(), ResizeCqError> {
-        self.shared.device.fork_guard.check()?;
-        let max = self.shared.device.settings.limits.max_cqe; // 5040-8.1.2-05
-        self.shared.inner.resize(depth, max)
+        let shared = self.shared.get()?;
+        let max = shared.device.settings.limits.max_cqe; // 5040-8.1.2-05
+        shared.inner.resize(depth, max)
     }
 
     /// Returns true if the CQ has lost a completion because it was full (`IBV_EVENT_CQ_ERR`). It
     /// then accepts no more completions; see [`Cq`].
     #[must_use]
     pub fn has_overflowed(&self) -> bool {
-        !self.is_inherited() && self.shared.inner.has_overflowed()
+        self.shared
+            .here()
+            .is_some_and(|shared| shared.inner.has_overflowed())
     }
 
     /// Number of the CQ, unique in its device. Events carry this number. It corresponds to `handle`
     /// of `ibv_cq`.
     #[must_use]
     pub fn cq_num(&self) -> u32 {
-        self.shared.inner.num()
+        self.shared.unguarded().inner.num()
     }
 
     /// Acknowledges events of this CQ that were taken with
     /// [`CqEvent::ack_later`](crate::CqEvent::ack_later) (`ibv_ack_cq_events`).
     pub fn ack_events(&self, count: u64) {
-        if !self.is_inherited() {
-            self.shared.inner.ack_events(count);
+        if let Some(shared) = self.shared.here() {
+            shared.inner.ack_events(count);
         }
     }
 
@@ -399,24 +468,24 @@ impl Cq {
     /// # Errors
     /// [`DestroyCqError`], together with the handle.
     pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Cq, DestroyCqError)> {
-        if self.is_inherited() {
+        let Some(shared) = self.shared.here() else {
             return Ok(());
-        }
-        let qps = self.shared.members.len();
+        };
+        let qps = shared.members.len();
         if qps > 0 {
             return Err((self, DestroyCqError::InUse { qps }));
         }
-        let timeout = self.shared.device.patience(timeout);
+        let timeout = shared.device.patience(timeout);
         let deadline = timeout.map(|timeout| after(machine_now(), timeout));
-        if !self.shared.inner.end_events(timeout) {
-            let events = self.shared.inner.unacked();
+        if !shared.inner.end_events(timeout) {
+            let events = shared.inner.unacked();
             return Err((self, DestroyCqError::Unacknowledged { events }));
         }
         let object = EventObject::Cq(self.cq_num());
         let left = deadline.map(|deadline| deadline.saturating_duration_since(machine_now()));
-        match self.shared.events.retire(object, left) {
+        match shared.events.retire(object, left) {
             Ok(()) => {
-                self.shared.inner.leave_channel();
+                shared.inner.leave_channel();
                 Ok(())
             }
             Err(events) => Err((self, DestroyCqError::UnacknowledgedAsync { events })),
@@ -435,102 +504,40 @@ impl Cq {
     /// Waits for completions and takes up to `out.len()` of them, oldest first. Returns their
     /// number: 0 if `timeout` passed first, or if `out` is empty. See [`Cq::wait`].
     pub fn wait_into(&self, out: &mut [Completion], timeout: Option<Duration>) -> usize {
-        let timeout = self.shared.device.patience(timeout);
+        let Some(shared) = self.shared.here() else {
+            return 0;
+        };
+        let timeout = shared.device.patience(timeout);
         let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         loop {
-            let taken = self.poll_as(out, false);
+            let taken = shared.poll(out, false);
             let over = || deadline.is_some_and(|deadline| deadline <= machine_now());
             if taken > 0 || out.is_empty() || self.is_inherited() || over() {
                 return taken;
             }
-            let taken = self.sleep(out, deadline);
+            let taken = shared.sleep(out, deadline);
             if taken > 0 {
                 return taken;
             }
         }
     }
 
-    /// Sleeps once on the descriptors of this CQ and of its connections. Returns the number of
-    /// completions taken.
-    fn sleep(&self, out: &mut [Completion], deadline: Option<Instant>) -> usize {
-        let Ok(guard) = self.shared.inner.wait_guard() else {
-            // The process has no descriptor left. The background drives the connections, and this
-            // thread checks again soon.
-            std::thread::sleep(Duration::from_millis(1));
-            return 0;
-        };
-        let mut sleeper = self.shared.sleepers.lock().pop().unwrap_or_default();
-        let Sleeper { waiting, fds, set } = &mut sleeper;
-        let mut until = deadline;
-        fds.push(guard.fd().as_raw_fd());
-        let driven = self.shared.members.driven();
-        match &driven {
-            Driven::Each(qps) => {
-                for qp in qps.iter().filter_map(Weak::upgrade) {
-                    let begun = qp.wait_begins(|fd, due| {
-                        fds.push(fd);
-                        until = match (until, due) {
-                            (Some(a), Some(b)) => Some(a.min(b)),
-                            (a, b) => a.or(b),
-                        };
-                    });
-                    if begun {
-                        waiting.push(qp);
-                    }
-                }
-            }
-            Driven::Groups(groups) => fds.extend(groups.iter().map(|group| group.wait_begins())),
-        }
-        // The background receives datagrams while this thread sleeps.
-        self.shared.ports.each(DatagramPort::hand_over);
-        // Another thread, or a connection's turn in `wait_begins`, may have completed something.
-        let mut taken = self.shared.inner.poll(out);
-        let woken = taken > 0 || {
-            // SAFETY: the first descriptor belongs to `guard`. The others belong to the groups in
-            // `driven`, or to connections. A connection keeps its descriptor open from
-            // `wait_begins` to `wait_ends`, even if the connection ends.
-            #[expect(unsafe_code, reason = "see the safety comment")]
-            unsafe {
-                sleep_on(fds, set, until)
-            }
-        };
-        if woken {
-            guard.clear();
-            taken += self.shared.inner.poll(&mut out[taken..]);
-        }
-        fds.clear();
-        // The guard is dropped first, so that completions in this thread's own turns do not wake
-        // its next sleep.
-        drop(guard);
-        for qp in waiting.drain(..) {
-            qp.wait_ends();
-        }
-        if let Driven::Groups(groups) = &driven {
-            groups.iter().for_each(|group| group.wait_ends());
-        }
-        self.shared.sleepers.lock().push(sleeper);
-        if taken == 0 {
-            taken = self.shared.inner.poll(out);
-        }
-        taken
-    }
-
     /// Returns true in the child of a fork, where no completion ever arrives.
     #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
-        !self.shared.device.fork_guard.is_here()
+        self.shared.here().is_none()
     }
 
     /// Returns true if this CQ belongs to `device`.
     pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
-        Arc::ptr_eq(&self.shared.device, device)
+        Arc::ptr_eq(&self.shared.unguarded().device, device)
     }
 }
 
 impl std::fmt::Debug for Cq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cq")
-            .field("num", &self.shared.inner.num())
+            .field("num", &self.cq_num())
             .field("capacity", &self.capacity())
             .finish_non_exhaustive()
     }
@@ -556,7 +563,8 @@ mod tests {
         assert_eq!(error, DestroyCqError::InUse { qps: 1 });
         drop(qp);
         cq.req_notify(Notify::Any);
-        cq.shared.inner.push(Completion::default()).unwrap();
+        let shared = cq.shared().unwrap();
+        shared.inner.push(Completion::default()).unwrap();
         let event = channel.get_event(None).unwrap();
         let (cq, error) = cq.destroy(Some(Duration::ZERO)).unwrap_err();
         assert_eq!(error, DestroyCqError::Unacknowledged { events: 1 });
@@ -605,7 +613,7 @@ mod tests {
             let cq = device.create_cq(1).unwrap();
             let cq_num = cq.cq_num();
             let (depth, qp_num) = (1, 0);
-            device.inner().events.push(AsyncEvent::CqOverflow {
+            device.inner().unwrap().events.push(AsyncEvent::CqOverflow {
                 cq_num,
                 depth,
                 qp_num,
@@ -626,7 +634,7 @@ mod tests {
     #[test]
     fn a_reply_that_another_thread_has_received_is_not_awaited_in_vain() {
         let cq = Device::tcp().unwrap().create_cq(4).unwrap();
-        let shared = &cq.shared;
+        let shared = cq.shared().unwrap();
         let mut polls = 0;
         while !shared.reply.is_expected() {
             polls += 1;
@@ -667,7 +675,7 @@ mod tests {
             let request = listener.wait_request(limit).unwrap();
             request.accept(&server, &AcceptOptions::default()).unwrap();
         });
-        let inner = &cq.shared.inner;
+        let inner = &cq.shared().unwrap().inner;
         for round in 0..20 {
             std::thread::scope(|scope| {
                 scope.spawn(|| {

@@ -56,7 +56,13 @@ impl Device {
                 LlpError::check_families(local, SocketAddr::new(peer, 0))?;
                 local.ip()
             }
-            None => (self.inner().network).source_for(SocketAddr::new(peer, 0))?,
+            None => {
+                let inner = self.inner().map_err(|_| LlpError::Misuse {
+                    op: "choose an address to send datagrams from",
+                    why: "the device was opened before a fork() and belongs to the parent process; open a new device in this process",
+                })?;
+                inner.network.source_for(SocketAddr::new(peer, 0))?
+            }
         };
         let scope = match (local, peer) {
             (Some(SocketAddr::V6(local)), IpAddr::V6(peer)) if peer.is_unicast_link_local() => {
@@ -114,17 +120,15 @@ impl Qp {
     /// send (`ibv_modify_qp` to RTR and RTS). Returns false if it is no such QP, or if it is not
     /// idle.
     pub fn open_datagrams(&self) -> bool {
-        !self.is_inherited()
-            && self
-                .inner()
-                .with(crate::connection::Connection::open_datagrams)
+        self.inner()
+            .is_ok_and(|inner| inner.with(crate::connection::Connection::open_datagrams))
     }
 
     /// Sets the Q_Key of the QP: datagrams with another one are dropped. Default, and after a
     /// reset: 0.
     pub fn set_qkey(&self, qkey: u32) {
-        if !self.is_inherited() {
-            self.inner().with(|conn| conn.qkey = qkey);
+        if let Ok(inner) = self.inner() {
+            inner.with(|conn| conn.qkey = qkey);
         }
     }
 
@@ -150,8 +154,7 @@ impl Qp {
         I: IntoIterator<Item = DatagramWr<'a>>,
         I::IntoIter: Clone,
     {
-        self.check()?;
-        self.inner().post_datagrams(wrs.into_iter())
+        self.to_post()?.post_datagrams(wrs.into_iter())
     }
 }
 

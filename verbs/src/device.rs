@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use uwarp_capture::Capture;
-use uwarp_engine::fork_guard::{ForkGuard, Inherited};
+use uwarp_engine::fork_guard::{ForkGuard, ForkGuarded, Inherited};
 use uwarp_engine::mem::{RegionTable, RegisterError};
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkInfo, NetworkWatcher};
@@ -130,7 +130,7 @@ impl From<ObjectLimit> for DeviceError {
 /// ```
 #[derive(Clone)]
 pub struct Device {
-    inner: Arc<DeviceInner>,
+    inner: ForkGuarded<Arc<DeviceInner>>,
     /// Receives the events of objects that this handle creates.
     events: Arc<EventQueue>,
     /// Set on a device with manual progress. The program can drive the device while this value
@@ -140,11 +140,11 @@ pub struct Device {
 
 /// Shared by the handles of a device with manual progress. When the last one is dropped, the
 /// program can no longer drive the device.
-struct Driver(Weak<DeviceInner>);
+struct Driver(ForkGuarded<Weak<DeviceInner>>);
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Some(device) = self.0.upgrade() {
+        if let Some(device) = self.0.here().and_then(Weak::upgrade) {
             device.background.give_up();
         }
     }
@@ -178,7 +178,7 @@ pub(crate) struct DeviceInner {
     srqs: Objects,
     pds: Objects,
     origin: Instant,
-    pub(crate) fork_guard: ForkGuard,
+    fork_guard: ForkGuard,
 }
 
 impl DeviceInner {
@@ -186,6 +186,12 @@ impl DeviceInner {
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         self.settings.clock.now()
+    }
+
+    /// Returns true in the process that opened the device. Only for drops of its parts: a call of
+    /// the program makes the check when it gets the shared part ([`Device::inner`]).
+    pub(crate) fn is_here(&self) -> bool {
+        self.fork_guard.is_here()
     }
 
     /// Returns how long a call with this timeout may sleep: not at all with manual progress.
@@ -240,7 +246,7 @@ impl DeviceInner {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
-        if !self.fork_guard.is_here() {
+        if !self.is_here() {
             // The parent still uses the network's link and its thread, so the child must not drop
             // them.
             std::mem::forget(Arc::clone(&self.network));
@@ -342,11 +348,11 @@ impl Device {
         });
         let watcher: Weak<DeviceInner> = Arc::downgrade(&inner);
         inner.network.watch(watcher);
-        let driver = || Arc::new(Driver(Arc::downgrade(&inner)));
+        let driver = || Arc::new(Driver(ForkGuarded::new(Arc::downgrade(&inner))));
         Ok(Device {
             _driver: inner.background.is_manual().then(driver),
             events,
-            inner,
+            inner: ForkGuarded::new(inner),
         })
     }
 
@@ -358,9 +364,9 @@ impl Device {
     /// # Errors
     /// [`DeviceError::System`] if the system has no descriptor left.
     pub fn with_own_events(&self, wanted: fn(&AsyncEvent) -> bool) -> Result<Device, DeviceError> {
-        self.inner.fork_guard.check()?;
+        let inner = self.inner()?;
         let events = Arc::new(event_queue(wanted)?);
-        let mut others = self.inner.other_events.lock();
+        let mut others = inner.other_events.lock();
         others.push(Arc::downgrade(&events));
         drop(others);
         Ok(Device {
@@ -369,7 +375,16 @@ impl Device {
         })
     }
 
-    pub(crate) fn inner(&self) -> &Arc<DeviceInner> {
+    /// Returns the shared part of the device.
+    ///
+    /// # Errors
+    /// [`Inherited`] in the child of a fork.
+    pub(crate) fn inner(&self) -> Result<&Arc<DeviceInner>, Inherited> {
+        self.inner.get()
+    }
+
+    /// Returns the shared part of the device, for an object that checks it itself.
+    pub(crate) fn guarded(&self) -> &ForkGuarded<Arc<DeviceInner>> {
         &self.inner
     }
 
@@ -377,31 +392,33 @@ impl Device {
     /// have set `trace_errors`.
     #[must_use]
     pub fn settings(&self) -> &Settings {
-        &self.inner.settings
+        &self.inner.unguarded().settings
     }
 
     /// Returns the properties of the network; they are empty in the child of a fork.
     pub(crate) fn network_info(&self) -> NetworkInfo {
-        if !self.inner.fork_guard.is_here() {
-            return NetworkInfo {
-                addresses: Vec::new(),
-                interfaces: Vec::new(),
-                mtu: 0,
-                mac: None,
-            };
-        }
-        self.inner.network.info()
+        let nothing = || NetworkInfo {
+            addresses: Vec::new(),
+            interfaces: Vec::new(),
+            mtu: 0,
+            mac: None,
+        };
+        self.inner
+            .here()
+            .map_or_else(nothing, |inner| inner.network.info())
     }
 
     /// Returns true if the network has not failed and belongs to this process.
     pub(crate) fn network_works(&self) -> bool {
-        self.inner.fork_guard.is_here() && self.inner.network.fault().is_none()
+        self.inner
+            .here()
+            .is_some_and(|inner| inner.network.fault().is_none())
     }
 
     /// Describes the network, for a log or a table.
     #[must_use]
     pub fn describe(&self) -> String {
-        self.inner.network.describe()
+        self.inner.unguarded().network.describe()
     }
 
     /// Allocates a protection domain (`ibv_alloc_pd`). Regions and QPs work together only within
@@ -410,11 +427,11 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Limit`] if [`Limits::max_pd`](crate::Limits::max_pd) domains exist.
     pub fn alloc_pd(&self) -> Result<Pd, DeviceError> {
-        self.inner.fork_guard.check()?;
-        let (place, id) = self.inner.pds.take(self.inner.settings.limits.max_pd)?;
+        let inner = self.inner()?;
+        let (place, id) = inner.pds.take(inner.settings.limits.max_pd)?;
         let events = Arc::clone(&self.events);
         Ok(Pd::new(
-            Arc::clone(&self.inner),
+            self.inner.clone(),
             PdAccount::new(id, place),
             events,
         ))
@@ -441,7 +458,7 @@ impl Device {
         context: u64,
     ) -> Result<Cq, DeviceError> {
         channel.check()?;
-        if self.inner.background.is_manual() {
+        if self.inner()?.background.is_manual() {
             channel.mark_manual();
         }
         self.make_cq(depth, Some(channel.clone()), context)
@@ -453,11 +470,11 @@ impl Device {
         channel: Option<CompletionChannel>,
         context: u64,
     ) -> Result<Cq, DeviceError> {
-        self.inner.fork_guard.check()?;
-        let limits = &self.inner.settings.limits;
+        let device = self.inner()?;
+        let limits = &device.settings.limits;
         // 5040-8.1.2-05
         check_size("the depth of the CQ", depth, 1, limits.max_cqe)?;
-        let taken = self.inner.cqs.take(limits.max_cq)?;
+        let taken = device.cqs.take(limits.max_cq)?;
         let inner = CqInner::new(taken.1.get(), context, depth as usize, channel);
         let inner = inner.map_err(|error| DeviceError::System {
             op: "reserve memory for the completions of a CQ",
@@ -465,7 +482,7 @@ impl Device {
         })?;
         Ok(Cq::new(Arc::new(CqShared::new(
             inner,
-            Arc::clone(&self.inner),
+            Arc::clone(device),
             Arc::clone(&self.events),
             taken,
         ))))
@@ -489,8 +506,7 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Network`] with the reason.
     pub fn listen(&self, addr: SocketAddr) -> Result<Listener, DeviceError> {
-        self.inner.fork_guard.check()?;
-        Listener::open(&self.inner, addr)
+        Listener::open(self.inner()?, addr)
     }
 
     /// Waits for the MPA Request on a stream that is already connected (RFC 5044 section 7.1.2),
@@ -504,7 +520,7 @@ impl Device {
         stream: Box<dyn Llp>,
         read: &[u8],
     ) -> Result<ConnectRequest, RequestError> {
-        crate::cm::request_over(&self.inner, stream, read)
+        crate::cm::request_over(self.inner()?, stream, read)
     }
 
     /// Takes the next asynchronous event, which has to be acknowledged (`ibv_get_async_event`).
@@ -512,7 +528,7 @@ impl Device {
     /// descriptor non-blocking. Returns `None` if there was no event in that time.
     #[must_use]
     pub fn get_event(&self, timeout: Option<Duration>) -> Option<UnackedEvent> {
-        self.events.get(self.inner.patience(timeout))
+        self.events.get(self.inner.here()?.patience(timeout))
     }
 
     /// Acknowledges events that were taken with [`UnackedEvent::ack_later`]
@@ -554,14 +570,14 @@ impl Device {
     /// # Ok(()) }
     /// ```
     pub fn progress(&self) -> Option<Instant> {
-        self.inner.background.progress()
+        self.inner.here()?.background.progress()
     }
 
     /// Returns a descriptor that is readable when [`progress`](Self::progress) has something to do,
     /// for `poll` or the program's epoll set. `None` on a device with a thread.
     #[must_use]
     pub fn progress_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.background.progress_fd()
+        self.inner.unguarded().background.progress_fd()
     }
 
     /// Takes the next asynchronous event, if there is one (`ibv_get_async_event` without waiting).
@@ -575,7 +591,7 @@ impl Device {
     /// acknowledgement. `None` if `timeout` passed first.
     #[must_use]
     pub fn wait_event(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
-        self.events.wait(self.inner.patience(timeout))
+        self.events.wait(self.inner.here()?.patience(timeout))
     }
 }
 
@@ -638,7 +654,7 @@ mod tests {
         let srq = || first.create_srq(SrqAttr::default()).unwrap();
         let (qps, srqs) = ([qp(), qp()], [srq()]);
         assert_eq!(qps.each_ref().map(crate::Qp::qp_num), [2, 3]);
-        let inner = device.inner();
+        let inner = device.inner().unwrap();
         inner.qps.set_next(0x00FF_FFFF);
         inner.srqs.set_next(0x00FF_FFFF);
         inner.cqs.set_next(u32::MAX);
@@ -664,10 +680,10 @@ mod tests {
             .register_for(&first, vec![0; 8], crate::Access::NONE)
             .unwrap();
         drop(first);
-        device.inner().qps.set_next(2);
+        device.inner().unwrap().qps.set_next(2);
         assert_eq!(qp().qp_num(), 3);
         drop(region);
-        device.inner().qps.set_next(2);
+        device.inner().unwrap().qps.set_next(2);
         assert_eq!(qp().qp_num(), 2);
     }
 
@@ -687,13 +703,13 @@ mod tests {
             ..Settings::default()
         };
         let device = Device::tcp_with(settings, None).unwrap();
-        let weak = Arc::downgrade(device.inner());
+        let weak = Arc::downgrade(device.inner().unwrap());
         let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
         let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
         let options = crate::ConnectOptions::default();
         let to = listener.local_addr().unwrap();
         let addrs = crate::cm::resolve(to).unwrap();
-        crate::cm::Attempts::new(qp.inner(), addrs, &options)
+        crate::cm::Attempts::new(qp.guarded(), addrs, &options)
             .begin()
             .unwrap();
         let (mut stream, _) = listener.accept().unwrap();
@@ -735,7 +751,10 @@ mod tests {
         let error = LlpError::Broken {
             addr: "127.0.0.1:1".parse().unwrap(),
         };
-        device.inner().network_event(NetworkEvent::Down(error));
+        device
+            .inner()
+            .unwrap()
+            .network_event(NetworkEvent::Down(error));
         for device in [&device, &other] {
             let event = device.get_event(None).unwrap();
             assert_eq!(event.object(), EventObject::Device);
@@ -791,7 +810,7 @@ mod tests {
             assert!(said.contains("already has 2 protection domains"), "{said}");
             drop(thing);
         }
-        device.inner().pds.set_next(id);
+        device.inner().unwrap().pds.set_next(id);
         assert_eq!(pd().unwrap().id(), id);
     }
 }

@@ -193,6 +193,7 @@ impl Device {
     #[must_use]
     pub fn query(&self) -> DeviceAttr {
         let limits = &self.settings().limits;
+        let max_mr = self.guarded().unguarded().table.limit();
         let guid = eui64(mac_like(&self.network_info()));
         DeviceAttr {
             fw_ver: env!("CARGO_PKG_VERSION"),
@@ -210,7 +211,7 @@ impl Device {
             max_inline_data: limits.max_inline_data,
             max_cq: limits.max_cq,
             max_cqe: limits.max_cqe,
-            max_mr: self.inner().table.limit(),
+            max_mr,
             max_srq: limits.max_srq,
             max_srq_wr: limits.max_srq_wr,
             max_srq_sge: limits.max_sge,
@@ -222,7 +223,7 @@ impl Device {
             max_pkeys: 0,
             local_ca_ack_delay: 0,
             phys_port_cnt: 1,
-            max_mw: self.inner().table.limit(),
+            max_mw: max_mr,
             device_cap_flags: device_cap::SYS_IMAGE_GUID
                 | device_cap::MEM_WINDOW
                 | device_cap::MEM_MGT_EXTENSIONS

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use uwarp_engine::fork_guard::ForkGuard;
+use uwarp_engine::fork_guard::ForkGuarded;
 use uwarp_engine::times::after;
 
 use crate::clock::machine_now;
@@ -23,9 +23,12 @@ const KEEP: usize = 4096;
 /// Events of a device in the order in which they were raised, with a descriptor that is readable
 /// while any are queued.
 pub(crate) struct EventQueue {
-    fork_guard: ForkGuard,
     /// Returns true for events that the reader wants.
     wanted: fn(&AsyncEvent) -> bool,
+    queue: ForkGuarded<Queue>,
+}
+
+struct Queue {
     fd: EventFd,
     state: Mutex<State>,
     /// Notified at every acknowledgement.
@@ -70,11 +73,12 @@ impl EventQueue {
     /// Creates a queue of the events for which `wanted` returns true.
     pub(crate) fn with_filter(wanted: fn(&AsyncEvent) -> bool) -> std::io::Result<Self> {
         Ok(EventQueue {
-            fork_guard: ForkGuard::here(),
             wanted,
-            fd: EventFd::semaphore()?,
-            state: Mutex::default(),
-            acked: Condvar::new(),
+            queue: ForkGuarded::new(Queue {
+                fd: EventFd::semaphore()?,
+                state: Mutex::default(),
+                acked: Condvar::new(),
+            }),
         })
     }
 
@@ -82,21 +86,24 @@ impl EventQueue {
         if !(self.wanted)(&event) {
             return;
         }
-        let mut state = self.state.lock();
+        let Some(queue) = self.queue.here() else {
+            return;
+        };
+        let mut state = queue.state.lock();
         if state.waiting.len() == KEEP {
             // One event is removed and one is added: the descriptor's count stays right.
             state.waiting.pop_front();
             state.lost += 1;
         } else {
-            self.fd.add();
+            queue.fd.add();
         }
         state.waiting.push_back(event);
     }
 
     /// Takes the next event, which counts as acknowledged.
     pub(crate) fn pop(&self) -> Option<AsyncEvent> {
-        self.fork_guard.check().ok()?;
-        self.take(&mut self.state.lock())
+        let queue = self.queue.here()?;
+        queue.take(&mut queue.state.lock())
     }
 
     /// Waits up to `timeout` for an event and takes it, as [`Self::pop`] does.
@@ -108,9 +115,9 @@ impl EventQueue {
     /// wait if the program made the descriptor non-blocking.
     pub(crate) fn get(self: &Arc<Self>, timeout: Option<Duration>) -> Option<UnackedEvent> {
         let get = || {
-            self.fork_guard.check().ok()?;
-            let mut state = self.state.lock();
-            let event = self.take(&mut state)?;
+            let queue = self.queue.here()?;
+            let mut state = queue.state.lock();
+            let event = queue.take(&mut state)?;
             // Counted before the lock is released: a thread that destroys the object either removes
             // the event from the queue or waits for its acknowledgement.
             state.count(event.object(), 1);
@@ -120,7 +127,7 @@ impl EventQueue {
                 ack: true,
             })
         };
-        if self.fd.is_nonblocking() {
+        if self.queue.here()?.fd.is_nonblocking() {
             return get();
         }
         self.wait_for(timeout, get)
@@ -137,7 +144,7 @@ impl EventQueue {
                 return Some(got);
             }
             // In the child of a fork no event ever arrives.
-            if !self.fork_guard.is_here() || !wait_readable(self.fd.as_fd(), deadline) {
+            if !wait_readable(self.queue.here()?.fd.as_fd(), deadline) {
                 return get();
             }
         }
@@ -146,10 +153,10 @@ impl EventQueue {
     /// Acknowledges `count` events of an object. Only the total counts: surplus acknowledgements
     /// make up for ones that are missing later.
     pub(crate) fn ack(&self, object: EventObject, count: u64) {
-        if !self.fork_guard.is_here() {
+        let Some(queue) = self.queue.here() else {
             return;
-        }
-        let mut state = self.state.lock();
+        };
+        let mut state = queue.state.lock();
         // Nothing is kept for an object without unacknowledged events, because the object may not
         // exist.
         if state.unacked.contains_key(&object) {
@@ -159,7 +166,7 @@ impl EventQueue {
             );
         }
         drop(state);
-        self.acked.notify_all();
+        queue.acked.notify_all();
     }
 
     /// Ends an object: waits until its taken events are acknowledged, then removes its waiting
@@ -168,10 +175,13 @@ impl EventQueue {
     /// # Errors
     /// The number of unacknowledged events, if `timeout` passed first. No event was removed then.
     pub(crate) fn retire(&self, object: EventObject, timeout: Option<Duration>) -> Result<(), u64> {
-        let mut state = self.state.lock();
-        self.wait_acknowledged(&mut state, object, timeout)?;
+        let Some(queue) = self.queue.here() else {
+            return Ok(());
+        };
+        let mut state = queue.state.lock();
+        queue.wait_acknowledged(&mut state, object, timeout)?;
         state.unacked.remove(&object);
-        self.take_back(&mut state, object);
+        queue.take_back(&mut state, object);
         Ok(())
     }
 
@@ -184,9 +194,22 @@ impl EventQueue {
         object: EventObject,
         timeout: Option<Duration>,
     ) -> Result<(), u64> {
-        self.wait_acknowledged(&mut self.state.lock(), object, timeout)
+        self.queue.here().map_or(Ok(()), |queue| {
+            queue.wait_acknowledged(&mut queue.state.lock(), object, timeout)
+        })
     }
 
+    /// Number of events that were dropped because the program did not fetch them.
+    pub(crate) fn lost(&self) -> u64 {
+        self.queue.here().map_or(0, |queue| queue.state.lock().lost)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.queue.unguarded().fd.as_fd()
+    }
+}
+
+impl Queue {
     fn wait_acknowledged(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -207,18 +230,6 @@ impl EventQueue {
             }
         }
         Ok(())
-    }
-
-    /// Number of events that were dropped because the program did not fetch them.
-    pub(crate) fn lost(&self) -> u64 {
-        if !self.fork_guard.is_here() {
-            return 0;
-        }
-        self.state.lock().lost
-    }
-
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 
     fn take(&self, state: &mut State) -> Option<AsyncEvent> {

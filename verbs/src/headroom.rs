@@ -40,7 +40,9 @@ impl Device {
         is_granted: impl Fn() -> bool,
     ) -> Result<(), MemoryShort> {
         let is_granted = is_granted() || {
-            self.inner().pool.clear();
+            if let Ok(inner) = self.inner() {
+                inner.pool.clear();
+            }
             is_granted()
         };
         is_granted.then_some(()).ok_or(MemoryShort::new(what))

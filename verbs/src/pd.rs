@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use uwarp_ddp::STag;
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_engine::mem::RemoteBuffer;
 use uwarp_engine::mem::{Access, Asker, Buffer, Need, RegisterError, WindowKind};
 
@@ -20,7 +21,7 @@ use uwarp_engine::limits::{OfPd, PdAccount, PdCharge};
 /// domain. Clones are handles to the same domain.
 #[derive(Clone)]
 pub struct Pd {
-    device: Arc<DeviceInner>,
+    device: ForkGuarded<Arc<DeviceInner>>,
     account: Arc<PdAccount>,
     /// Receives the events of the objects in the domain.
     events: Arc<EventQueue>,
@@ -28,7 +29,7 @@ pub struct Pd {
 
 impl Pd {
     pub(crate) fn new(
-        device: Arc<DeviceInner>,
+        device: ForkGuarded<Arc<DeviceInner>>,
         account: Arc<PdAccount>,
         events: Arc<EventQueue>,
     ) -> Self {
@@ -131,7 +132,7 @@ impl Pd {
     /// # Errors
     /// [`RegisterError::TooMany`]: windows count as regions.
     pub fn alloc_window(&self, kind: WindowKind) -> Result<MemoryWindow, RegisterError> {
-        MemoryWindow::new(&self.device, &self.account, kind)
+        MemoryWindow::new(self.device()?, &self.account, kind)
     }
 
     /// Allocates memory for fast registration by work requests of this domain's QPs (the kernel's
@@ -144,7 +145,7 @@ impl Pd {
         &self,
         memory: impl Into<Arc<Buffer>>,
     ) -> Result<FastRegion, RegisterError> {
-        FastRegion::new(&self.device, &self.account, memory.into())
+        FastRegion::new(self.device()?, &self.account, memory.into())
     }
 
     /// Creates a QP (`ibv_create_qp`). Its completions go to the two CQs, which may be the same.
@@ -172,13 +173,23 @@ impl Pd {
         };
         let RemoteBuffer { addr, len, rkey } = *memory;
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        let table = &self.device.table;
-        let checked = table.check(STag(rkey), addr, len, Need::RemoteWrite, &asker);
-        checked.is_ok()
+        self.device.here().is_some_and(|device| {
+            let checked = (device.table).check(STag(rkey), addr, len, Need::RemoteWrite, &asker);
+            checked.is_ok()
+        })
     }
 
-    pub(crate) fn device(&self) -> &Arc<DeviceInner> {
-        &self.device
+    /// Returns the shared part of the device.
+    ///
+    /// # Errors
+    /// [`Inherited`] in the child of a fork.
+    pub(crate) fn device(&self) -> Result<&Arc<DeviceInner>, Inherited> {
+        self.device.get()
+    }
+
+    /// Returns true if the domain belongs to `device`.
+    pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
+        Arc::ptr_eq(self.device.unguarded(), device)
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -197,7 +208,7 @@ impl Pd {
 
     /// Charges `amount` to the domain. Returns an error if that would exceed its limit.
     pub(crate) fn take(&self, what: OfPd, amount: u32) -> Result<PdCharge, DeviceError> {
-        let limit = what.limit(&self.device.settings.limits.per_pd);
+        let limit = what.limit(&self.device()?.settings.limits.per_pd);
         let taken = self.account.take(what, amount, limit);
         taken.ok_or(match what {
             OfPd::Qps => DeviceError::PdLimit { what: "QPs", limit },

@@ -14,7 +14,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_engine::mem::WindowBind;
 use uwarp_engine::state::QpState;
 use uwarp_llp::Llp;
@@ -22,6 +22,8 @@ use uwarp_mpa::Revision;
 
 use crate::cm::{ConnectError, ConnectOptions, Connected};
 use crate::cq::Cq;
+use crate::connection::QpContext;
+use crate::device::DeviceInner;
 use crate::mw::MemoryWindow;
 use crate::pd::Pd;
 use crate::rendezvous::Rendezvous;
@@ -133,7 +135,7 @@ pub struct ConnectionInfo {
 /// Dropping it ends its connection: gracefully if no work is outstanding, otherwise by a reset.
 /// Outstanding work then completes as flushed.
 pub struct Qp {
-    inner: Arc<QpInner>,
+    inner: ForkGuarded<Arc<QpInner>>,
     /// Attributes with which the QP was created. They also keep the objects alive that the QP uses.
     made: Box<QpBuilder>,
     /// Set if outstanding work makes no completion when the QP is dropped.
@@ -144,10 +146,16 @@ pub struct Qp {
 }
 
 impl Qp {
-    pub(crate) fn new(inner: Arc<QpInner>, made: QpBuilder, send_cq: Cq, recv_cq: Cq) -> Self {
+    pub(crate) fn new(
+        inner: Arc<QpInner>,
+        made: QpBuilder,
+        uses_srq: Option<SrqUser>,
+        send_cq: Cq,
+        recv_cq: Cq,
+    ) -> Self {
         Qp {
-            inner,
-            _uses_srq: made.chosen_srq().map(Srq::user),
+            inner: ForkGuarded::new(inner),
+            _uses_srq: uses_srq,
             made: Box::new(made),
             discards: false,
             send_cq,
@@ -155,32 +163,56 @@ impl Qp {
         }
     }
 
-    pub(crate) fn inner(&self) -> &Arc<QpInner> {
-        &self.inner
+    /// Returns the shared part of the QP.
+    ///
+    /// # Errors
+    /// [`Inherited`] in the child of a fork.
+    #[inline]
+    pub(crate) fn inner(&self) -> Result<&Arc<QpInner>, Inherited> {
+        self.inner.get()
     }
 
-    /// Checks that the QP was created in the current process.
+    /// Returns the shared part of the QP, to post to it.
     ///
     /// # Errors
     /// [`Inherited`] in the child of a fork, where posting is not possible.
     #[inline]
-    pub(crate) fn check(&self) -> Result<(), PostError> {
-        let kind = |inherited: Inherited| PostError {
+    pub(crate) fn to_post(&self) -> Result<&Arc<QpInner>, PostError> {
+        self.inner.get().map_err(|inherited| PostError {
             index: 0,
             kind: inherited.into(),
-        };
-        self.inner.device.fork_guard.check().map_err(kind)
+        })
+    }
+
+    /// Returns the shared part of the QP, for a call that makes a check at each of several steps.
+    pub(crate) fn guarded(&self) -> &ForkGuarded<Arc<QpInner>> {
+        &self.inner
+    }
+
+    /// Returns the attributes of the QP that never change. A child may read them, too.
+    pub(crate) fn attributes(&self) -> &QpContext {
+        &self.inner.unguarded().ctx
+    }
+
+    /// Returns the number of the QP. It is not reused while a reference to it is held.
+    pub(crate) fn number(&self) -> Arc<Number> {
+        self.inner.unguarded().number()
+    }
+
+    /// Returns true if the QP belongs to `device`.
+    pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
+        Arc::ptr_eq(&self.inner.unguarded().device, device)
     }
 
     #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
-        !self.inner.device.fork_guard.is_here()
+        self.inner.here().is_none()
     }
 
     /// Number of this QP, unique on its device (`ibv_qp.qp_num`). Completions carry it.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.inner.ctx.qp_num
+        self.attributes().qp_num
     }
 
     /// Protection domain of this QP (`ibv_qp.pd`).
@@ -221,10 +253,9 @@ impl Qp {
     /// Current state (`ibv_qp.state`). In the child of a fork it is always `Error`.
     #[must_use]
     pub fn state(&self) -> QpState {
-        if self.is_inherited() {
-            return QpState::Error;
-        }
-        self.inner.lock().driven.conn.state
+        self.inner
+            .here()
+            .map_or(QpState::Error, |inner| inner.lock().driven.conn.state)
     }
 
     /// Posts one request to the send queue (`ibv_post_send`; RFC 5040 section 5).
@@ -252,8 +283,7 @@ impl Qp {
     /// [`PostError`] names the first request that was refused. Those before it were posted, and
     /// those after it were not.
     pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        self.check()?;
-        self.inner
+        self.to_post()?
             .post(|conn| each(wrs, |_, wr| conn.post_send(wr)))
     }
 
@@ -264,8 +294,7 @@ impl Qp {
     /// # Errors
     /// [`PostError`] names the first request that would be refused. None was posted.
     pub fn post_send_all(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        self.check()?;
-        self.inner.post(|conn| {
+        self.to_post()?.post(|conn| {
             if wrs.len() > 1 {
                 each(wrs, |index, wr| conn.check_send(wr, index))?;
             }
@@ -278,10 +307,9 @@ impl Qp {
     /// program.)
     #[must_use]
     pub fn send_room(&self) -> usize {
-        if self.is_inherited() {
-            return 0;
-        }
-        self.inner.lock().driven.conn.sq.room()
+        self.inner
+            .here()
+            .map_or(0, |inner| inner.lock().driven.conn.sq.room())
     }
 
     /// Binds a memory window of type 1 with a request without flags (`ibv_bind_mw`):
@@ -332,11 +360,11 @@ impl Qp {
     /// [`PostError`] names the first request that was refused. Those before it were posted, and
     /// those after it were not.
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        self.check()?;
-        let mut locked = self.inner.lock();
+        let inner = self.to_post()?;
+        let mut locked = inner.lock();
         let conn = &mut locked.driven.conn;
         let result = each(wrs, |_, wr| conn.post_recv(wr));
-        self.inner.resume_held_message(&mut locked);
+        inner.resume_held_message(&mut locked);
         result
     }
 
@@ -399,7 +427,7 @@ impl Qp {
         stream: Box<dyn Llp>,
         options: &ConnectOptions,
     ) -> Result<Connected, ConnectError> {
-        crate::cm::connect_over(&self.inner, stream, options)
+        crate::cm::connect_over(self.inner()?, stream, options)
     }
 
     /// Starts a graceful close of the connection (`rdma_disconnect`; RFC 5040 section 6.2), and
@@ -408,8 +436,8 @@ impl Qp {
     /// Posted requests are carried out, and requests of the peer that have arrived are answered.
     /// Then FIN is sent. The peer's FIN completes the close, and flushes whatever is still posted.
     pub fn disconnect(&self) {
-        if !self.is_inherited() {
-            self.inner.with(crate::connection::Connection::disconnect);
+        if let Some(inner) = self.inner.here() {
+            inner.with(crate::connection::Connection::disconnect);
         }
     }
 
@@ -417,10 +445,10 @@ impl Qp {
     /// at once if there is no connection, and returns false if `timeout` passed first.
     #[must_use]
     pub fn wait_closed(&self, timeout: Duration) -> bool {
-        if self.is_inherited() {
+        let Some(inner) = self.inner.here() else {
             return true;
-        }
-        self.inner
+        };
+        inner
             .wait_until(Some(timeout), |locked| {
                 matches!(locked.driven.conn.state, QpState::Error | QpState::Idle).then_some(())
             })
@@ -434,10 +462,7 @@ impl Qp {
     /// state is Error or Idle.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
-        if self.is_inherited() {
-            return None;
-        }
-        self.inner.lock().driven.conn.end.clone()
+        self.inner.here()?.lock().driven.conn.end.clone()
     }
 
     /// Headers of the last 32 frames of the connection, in both directions. (The verbs have no
@@ -445,19 +470,16 @@ impl Qp {
     /// again. Payload is never recorded.
     #[must_use]
     pub fn flight_record(&self) -> FlightRecord {
-        if self.is_inherited() {
-            return FlightRecord::default();
-        }
-        self.inner.lock().driven.conn.flight_record()
+        self.inner
+            .here()
+            .map(|inner| inner.lock().driven.conn.flight_record())
+            .unwrap_or_default()
     }
 
     /// Parameters negotiated with the peer (RFC 6581 section 9); `None` before MPA startup is done.
     #[must_use]
     pub fn connection(&self) -> Option<ConnectionInfo> {
-        if self.is_inherited() {
-            return None;
-        }
-        let locked = self.inner.lock();
+        let locked = self.inner.here()?.lock();
         let negotiated = locked.driven.conn.negotiated.as_ref()?;
         let addrs = locked.addrs()?;
         Some(ConnectionInfo {
@@ -481,10 +503,10 @@ impl Qp {
     /// # Errors
     /// [`DestroyQpError`] if `timeout` passed first (`None` waits for ever).
     pub fn wait_acknowledged(&self, timeout: Option<Duration>) -> Result<(), DestroyQpError> {
-        if self.is_inherited() {
+        let Some(inner) = self.inner.here() else {
             return Ok(());
-        }
-        let waited = self.inner.wait_acknowledged(timeout);
+        };
+        let waited = inner.wait_acknowledged(timeout);
         waited.map_err(|events| DestroyQpError::Unacknowledged { events })
     }
 
@@ -499,10 +521,10 @@ impl Qp {
     /// [`DestroyQpError`] if `timeout` passed first (`None` waits for ever); the unchanged QP is
     /// returned with it.
     pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Qp, DestroyQpError)> {
-        if self.is_inherited() {
+        let Some(inner) = self.inner.here() else {
             return Ok(());
-        }
-        match self.inner.mute(timeout) {
+        };
+        match inner.mute(timeout) {
             Ok(()) => Ok(()),
             Err(events) => Err((self, DestroyQpError::Unacknowledged { events })),
         }
@@ -521,15 +543,15 @@ impl Qp {
         mut self,
         timeout: Option<Duration>,
     ) -> Result<(), (Qp, DestroyQpError)> {
-        if self.is_inherited() {
+        let Some(inner) = self.inner.here() else {
             return Ok(());
-        }
-        if let Err(events) = self.inner.mute(timeout) {
+        };
+        if let Err(events) = inner.mute(timeout) {
             return Err((self, DestroyQpError::Unacknowledged { events }));
         }
         // Holds the number until the completions are removed, so that no new QP gets it earlier.
-        let _number = self.inner.number();
-        let ctx = Arc::clone(&self.inner.ctx);
+        let _number = inner.number();
+        let ctx = Arc::clone(&inner.ctx);
         self.discards = true;
         drop(self);
         ctx.purge_completions();
@@ -544,19 +566,19 @@ impl Qp {
     /// first or recognizes them by their `wr_id`.
     #[must_use]
     pub fn reset(&self) -> bool {
-        !self.is_inherited() && self.inner.with(crate::connection::Connection::reset)
+        self.inner
+            .here()
+            .is_some_and(|inner| inner.with(crate::connection::Connection::reset))
     }
 }
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        if self.is_inherited() {
-            // The connection continues in the parent process. The memory is leaked, because freeing
-            // it would end the connection.
-            std::mem::forget(Arc::clone(&self.inner));
-            return;
+        // In the child of a fork the memory is leaked, because freeing it would end the connection,
+        // which continues in the parent.
+        if let Some(inner) = self.inner.here_or_leak() {
+            inner.orphan(self.discards);
         }
-        self.inner.orphan(self.discards);
     }
 }
 

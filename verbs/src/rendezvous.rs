@@ -29,6 +29,7 @@ use uwarp_mpa::StartupError;
 
 pub(crate) use self::meeting::{Meeting, Offer};
 pub use self::meeting::{PairError, PairOptions, PeerQp};
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_engine::hello::{Answer, Hello};
 use uwarp_engine::times::earlier;
 
@@ -75,7 +76,7 @@ setters! { RendezvousOptions {
 /// [`Qp::pair`](crate::Qp::pair) on, and as long as it or a QP of it exists.
 #[derive(Clone)]
 pub struct Rendezvous {
-    inner: Arc<RendezvousInner>,
+    inner: ForkGuarded<Arc<RendezvousInner>>,
 }
 
 pub(crate) struct RendezvousInner {
@@ -120,15 +121,15 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Inherited`] after a fork.
     pub fn rendezvous(&self, options: RendezvousOptions) -> Result<Rendezvous, DeviceError> {
-        let device = self.inner();
-        device.fork_guard.check()?;
+        let device = self.inner()?;
+        let inner = Arc::new_cyclic(|this| RendezvousInner {
+            this: Weak::clone(this),
+            device: Arc::clone(device),
+            options,
+            state: Mutex::default(),
+        });
         Ok(Rendezvous {
-            inner: Arc::new_cyclic(|this| RendezvousInner {
-                this: Weak::clone(this),
-                device: Arc::clone(device),
-                options,
-                state: Mutex::default(),
-            }),
+            inner: ForkGuarded::new(inner),
         })
     }
 }
@@ -136,42 +137,22 @@ impl Device {
 impl Rendezvous {
     /// Returns true if the rendezvous belongs to `device`.
     pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
-        Arc::ptr_eq(&self.inner.device, device)
+        Arc::ptr_eq(&self.inner.unguarded().device, device)
     }
 
-    /// Takes the number of a new QP.
-    pub(crate) fn take_number(&self) -> Result<Taken, DeviceError> {
-        self.inner.take_number()
-    }
-
-    /// Takes the number of a new QP for datagrams, at a port that receives datagrams.
-    pub(crate) fn take_datagram_number(&self) -> Result<Taken, DeviceError> {
-        self.inner.take_datagram_number()
-    }
-
-    /// Makes a new QP known under its number.
-    pub(crate) fn enter(&self, qp: &Arc<QpInner>) {
-        let mut state = self.inner.state.lock();
-        let number = qp.ctx.qp_num;
-        if let Some(port) = state.port_of(number) {
-            port.qps.insert(number, Arc::downgrade(qp));
-        }
-    }
-
-    /// Listens at the port of this number.
-    pub(crate) fn listen(&self, number: u32) -> Result<(), DeviceError> {
-        self.inner.listen(number)
-    }
-
-    pub(crate) fn any_source(&self) -> bool {
-        self.inner.options.any_source
+    /// Returns the shared part of the rendezvous.
+    ///
+    /// # Errors
+    /// [`Inherited`] in the child of a fork.
+    pub(crate) fn inner(&self) -> Result<&Arc<RendezvousInner>, Inherited> {
+        self.inner.get()
     }
 }
 
 impl std::fmt::Debug for Rendezvous {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rendezvous")
-            .field("options", &self.inner.options)
+            .field("options", &self.inner.unguarded().options)
             .finish_non_exhaustive()
     }
 }
@@ -216,7 +197,8 @@ impl Port {
 }
 
 impl RendezvousInner {
-    fn take_number(&self) -> Result<Taken, DeviceError> {
+    /// Takes the number of a new QP.
+    pub(crate) fn take_number(&self) -> Result<Taken, DeviceError> {
         let mut state = self.state.lock();
         // The last port is the one most likely to have a free number.
         for port in state.ports.iter_mut().rev() {
@@ -241,7 +223,8 @@ impl RendezvousInner {
         }
     }
 
-    fn take_datagram_number(&self) -> Result<Taken, DeviceError> {
+    /// Takes the number of a new QP for datagrams, at a port that receives datagrams.
+    pub(crate) fn take_datagram_number(&self) -> Result<Taken, DeviceError> {
         let mut state = self.state.lock();
         for port in state.ports.iter_mut().rev() {
             if let Some(taken) = self.take_datagram_number_of(port)? {
@@ -330,6 +313,16 @@ impl RendezvousInner {
         (self.device.random() % u64::from(INDICES)) as u32
     }
 
+    /// Makes a new QP known under its number.
+    pub(crate) fn enter(&self, qp: &Arc<QpInner>) {
+        let mut state = self.state.lock();
+        let number = qp.ctx.qp_num;
+        if let Some(port) = state.port_of(number) {
+            port.qps.insert(number, Arc::downgrade(qp));
+        }
+    }
+
+    /// Listens at the port of this number.
     fn listen(&self, number: u32) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         let Some(port) = state.port_of(number) else {

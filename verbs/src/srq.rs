@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 
 use crate::device::{DeviceError, DeviceInner, check_size};
 use crate::event_queue::EventQueue;
@@ -170,7 +170,7 @@ pub(crate) struct SrqShared {
 /// ```
 #[derive(Clone)]
 pub struct Srq {
-    shared: Arc<SrqShared>,
+    shared: ForkGuarded<Arc<SrqShared>>,
 }
 
 /// A QP that uses an SRQ. The SRQ cannot be destroyed while one exists.
@@ -206,8 +206,7 @@ impl Pd {
     }
 
     fn make_srq(&self, attr: SrqAttr, late_faults: bool) -> Result<Srq, DeviceError> {
-        let device = self.device();
-        device.fork_guard.check()?;
+        let device = self.device()?;
         let limits = &device.settings.limits;
         check_size("max_wr of the SRQ", attr.max_wr, 1, limits.max_srq_wr)?;
         check_size("max_sge of the SRQ", attr.max_sge, 0, limits.max_sge)?;
@@ -217,7 +216,7 @@ impl Pd {
         let table = Arc::clone(&device.table);
         let max_wr = attr.max_wr as usize;
         Ok(Srq {
-            shared: Arc::new(SrqShared {
+            shared: ForkGuarded::new(Arc::new(SrqShared {
                 inner: Arc::new(SrqInner::new(
                     num.get(),
                     self.id(),
@@ -231,33 +230,32 @@ impl Pd {
                 receives,
                 _in_pd: in_pd,
                 _place: (place, num),
-            }),
+            })),
         })
     }
 }
 
 impl Srq {
-    pub(crate) fn inner(&self) -> &Arc<SrqInner> {
-        &self.shared.inner
+    pub(crate) fn inner(&self) -> Result<&Arc<SrqInner>, Inherited> {
+        Ok(&self.shared.get()?.inner)
     }
 
     /// Returns a guard that counts one more QP until it is dropped.
-    pub(crate) fn user(&self) -> SrqUser {
-        self.shared.inner.qps().fetch_add(1, Ordering::AcqRel);
-        SrqUser {
-            shared: Arc::clone(&self.shared),
-        }
+    pub(crate) fn user(&self) -> Result<SrqUser, Inherited> {
+        let shared = Arc::clone(self.shared.get()?);
+        shared.inner.qps().fetch_add(1, Ordering::AcqRel);
+        Ok(SrqUser { shared })
     }
 
     /// Returns true if this SRQ belongs to `device`.
     pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
-        Arc::ptr_eq(&self.shared.device, device)
+        Arc::ptr_eq(&self.shared.unguarded().device, device)
     }
 
     /// Number of the SRQ, unique on its device, as events carry it (`ibv_get_srq_num`).
     #[must_use]
     pub fn srq_num(&self) -> u32 {
-        self.inner().num()
+        self.shared.unguarded().inner.num()
     }
 
     /// Posts one receive (`ibv_post_srq_recv`). QPs that wait for a receive continue.
@@ -276,27 +274,15 @@ impl Srq {
     /// [`PostError`] names the first request that was refused. Those before it were posted, and
     /// those after it were not.
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        self.shared
-            .device
-            .fork_guard
-            .check()
-            .map_err(|inherited| PostError {
-                index: 0,
-                kind: inherited.into(),
-            })?;
-        self.inner().post(wrs)
-    }
-
-    /// Returns true in the child of a fork, where the lock may never be released.
-    fn is_inherited(&self) -> bool {
-        !self.shared.device.fork_guard.is_here()
+        let inner = self.inner().map_err(|inherited| PostError {
+            index: 0,
+            kind: inherited.into(),
+        })?;
+        inner.post(wrs)
     }
 
     fn counts(&self) -> Counts {
-        if self.is_inherited() {
-            return Counts::NOTHING;
-        }
-        self.inner().counts()
+        self.inner().map_or(Counts::NOTHING, |inner| inner.counts())
     }
 
     /// Returns the sizes, and the limit if it is armed (`ibv_query_srq`). In the child of a fork
@@ -306,7 +292,7 @@ impl Srq {
         let Counts { max_wr, limit, .. } = self.counts();
         SrqAttr {
             max_wr: u32::try_from(max_wr).unwrap_or(u32::MAX),
-            max_sge: self.inner().max_sge(),
+            max_sge: self.shared.unguarded().inner.max_sge(),
             limit: match limit {
                 Limit::Disarmed => 0,
                 Limit::Armed(limit) => limit,
@@ -327,12 +313,12 @@ impl Srq {
     /// # Errors
     /// See [`ModifySrqError`].
     pub fn modify(&self, change: SrqModify) -> Result<(), ModifySrqError> {
-        self.shared.device.fork_guard.check()?;
-        let limits = &self.shared.device.settings.limits;
+        let shared = self.shared.get()?;
+        let limits = &shared.device.settings.limits;
         let SrqModify { max_wr, limit } = change;
-        let mut receives = self.shared.receives.lock();
-        let reached = self
-            .inner()
+        let mut receives = shared.receives.lock();
+        let reached = shared
+            .inner
             .modify(max_wr.map(|max_wr| max_wr as usize), limit, |now| {
                 check_modify(change, now, limits.max_srq_wr)?;
                 let max_wr = max_wr.unwrap_or(receives.amount());
@@ -345,9 +331,7 @@ impl Srq {
         drop(receives);
         if reached {
             let srq_num = self.srq_num();
-            self.shared
-                .events
-                .push(AsyncEvent::SrqLimitReached { srq_num });
+            shared.events.push(AsyncEvent::SrqLimitReached { srq_num });
         }
         Ok(())
     }
@@ -360,18 +344,17 @@ impl Srq {
     /// [`DestroySrqError`], together with the handle: a QP uses the SRQ, or `timeout` passed first
     /// (`None` waits without limit).
     pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Srq, DestroySrqError)> {
-        if self.is_inherited() {
+        let Some(shared) = self.shared.here() else {
             return Ok(());
-        }
-        let qps = self.inner().qps().load(Ordering::Acquire);
+        };
+        let qps = shared.inner.qps().load(Ordering::Acquire);
         if qps > 0 {
             return Err((self, DestroySrqError::InUse { qps }));
         }
         let object = EventObject::Srq(self.srq_num());
-        match self
-            .shared
+        match shared
             .events
-            .retire(object, self.shared.device.patience(timeout))
+            .retire(object, shared.device.patience(timeout))
         {
             Ok(()) => Ok(()),
             Err(events) => Err((self, DestroySrqError::Unacknowledged { events })),

@@ -45,10 +45,9 @@ impl Device {
     /// 0 in the child of a fork.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        let inner = self.inner();
-        if inner.fork_guard.check().is_err() {
+        let Ok(inner) = self.inner() else {
             return Traffic::default();
-        }
+        };
         Traffic {
             sent_bytes: inner.traffic.sent.load(Ordering::Relaxed),
             received_bytes: inner.traffic.received.load(Ordering::Relaxed),

@@ -36,18 +36,19 @@ pub struct DeviceUsage {
 impl Device {
     /// Number of connections that were reset in startup since the device was opened, because a
     /// newer one needed their place ([`StartupError::Displaced`](crate::StartupError::Displaced)).
+    /// It is 0 in the child of a fork.
     #[must_use]
     pub fn displaced_startups(&self) -> u64 {
-        self.inner().startup_queue.displaced()
+        self.inner()
+            .map_or(0, |inner| inner.startup_queue.displaced())
     }
 
     /// Returns the resources that the device holds now. All numbers are 0 in the child of a fork.
     #[must_use]
     pub fn usage(&self) -> DeviceUsage {
-        let inner = self.inner();
-        if inner.fork_guard.check().is_err() {
+        let Ok(inner) = self.inner() else {
             return DeviceUsage::default();
-        }
+        };
         let [qps, cqs, srqs, pds] = inner.objects();
         let used = |what| inner.accounts.used(what);
         DeviceUsage {

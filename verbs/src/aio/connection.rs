@@ -101,8 +101,8 @@ impl Connection {
         let qp = builder.build(&cq, &cq)?;
         let shared = srq.map(|srq| Arc::clone(&srq.shared));
         let own = srq.map_or(caps.max_recv_wr, |_| 0);
-        let ops = Ops::new(cq, caps.max_send_wr, own, shared);
-        qp.inner().watch(Arc::<Ops>::clone(&ops));
+        let ops = Ops::new(cq, caps.max_send_wr, own, shared)?;
+        qp.inner()?.watch(Arc::<Ops>::clone(&ops));
         Ok(Connection {
             qp,
             ops,
@@ -139,12 +139,11 @@ impl Connection {
         addrs: VecDeque<SocketAddr>,
         options: &ConnectOptions,
     ) -> Result<Connected, ConnectError> {
-        let qp = self.qp.inner();
-        let mut attempts = Attempts::new(qp, addrs, options);
+        let mut attempts = Attempts::new(self.qp.guarded(), addrs, options);
         loop {
             let to = attempts.begin()?;
             let outcome = poll_fn(|cx| {
-                qp.device.fork_guard.check()?;
+                let qp = self.qp.inner()?;
                 self.ops.changed.register(cx.waker());
                 match connect_outcome(&qp.lock(), to) {
                     Some(outcome) => Poll::Ready(outcome),
@@ -234,7 +233,7 @@ impl Connection {
         len: usize,
         request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
     ) -> (Result<Completion, Error>, RegisteredBuf) {
-        if let Err(error) = self.qp.check() {
+        if let Err(error) = self.qp.to_post() {
             return (Err(error.into()), buf);
         }
         let slot = self.ops.room().await;
@@ -252,7 +251,7 @@ impl Connection {
         buf: RegisteredBuf,
         request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
     ) -> (Result<Completion, Error>, RegisteredBuf) {
-        if let Err(error) = self.qp.check() {
+        if let Err(error) = self.qp.to_post() {
             return (Err(error.into()), buf);
         }
         let slot = self.ops.room().await;
@@ -285,7 +284,7 @@ impl Connection {
         &self,
         request: impl FnOnce(u64) -> Result<(), PostError>,
     ) -> Result<(), Error> {
-        self.qp.check()?;
+        self.qp.to_post()?;
         let slot = self.ops.room().await;
         match self.ops.start(slot, None, request) {
             Ok(flight) => self.result(flight.await.0).map(|_| ()),
@@ -308,11 +307,11 @@ impl Connection {
         reason = "the buffer comes back; a refusal is rare"
     )]
     pub fn post_recv(&self, buf: RegisteredBuf) -> Result<(), (Error, RegisteredBuf)> {
-        if let Err(error) = self.qp.check() {
+        if let Err(error) = self.qp.to_post() {
             return Err((error.into(), buf));
         }
         let Some(slot) = self.ops.receive_slot() else {
-            let context = &self.qp.inner().ctx;
+            let context = self.qp.attributes();
             let depth = context.caps.max_recv_wr as usize;
             let kind = match &context.srq {
                 Some(srq) => PostErrorKind::HasSrq { srq_num: srq.num() },

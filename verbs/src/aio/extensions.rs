@@ -101,7 +101,7 @@ impl Connection {
         if let Some(cells) = self.cells.get() {
             return Ok(cells);
         }
-        let count = self.qp.inner().ctx.caps.max_send_wr.max(1);
+        let count = self.qp.attributes().caps.max_send_wr.max(1);
         let made = self.domain.pool(count as usize, WORD)?;
         // If two tasks get here at once, the pool of one task is dropped.
         Ok(self.cells.get_or_init(|| made))
@@ -184,7 +184,7 @@ impl Flagged<'_> {
         request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
     ) -> Result<u64, Error> {
         fits(WORD as u64, remote.len, "the remote memory")?;
-        self.connection.qp.check()?;
+        self.connection.qp.to_post()?;
         let cell = self.connection.cells()?.get().await;
         let (result, cell) = self
             .connection

@@ -95,7 +95,7 @@ impl Srq {
     pub fn post_recv(&self, buf: RegisteredBuf) -> Result<(), (Error, RegisteredBuf)> {
         let shared = &*self.shared;
         let refused = |kind| PostError { index: 0, kind }.into();
-        if let Err(inherited) = shared.domain.pd().device().fork_guard.check() {
+        if let Err(inherited) = shared.domain.pd().device() {
             return Err((refused(inherited.into()), buf));
         }
         let mut slots = shared.slots.lock();
@@ -188,7 +188,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // In the child of a fork the buffers belong to the parent.
-        if self.domain.pd().device().fork_guard.check().is_err() {
+        if self.domain.pd().device().is_err() {
             return;
         }
         // Every QP that uses the queue keeps a reference to it through its operations. So no QP is

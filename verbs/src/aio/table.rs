@@ -33,12 +33,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use uwarp_engine::fork_guard::Inherited;
 
 use super::buf::{InFlightBuf, RegisteredBuf};
 use super::gate::{Gate, Ticket};
 use super::srq::Shared;
 use super::wakers::Wakers;
-use crate::completion::Completion;
+use crate::completion::{Completion, CqInner};
 use crate::cq::Cq;
 use crate::mr::MemoryRegion;
 use crate::qp::guard::Watcher;
@@ -49,6 +50,8 @@ const BATCH: usize = 8;
 /// All operations of a connection, and the tasks that wait for them.
 pub(super) struct Ops {
     cq: Cq,
+    /// Completions of the CQ.
+    completions: Arc<CqInner>,
     /// Shared receive queue, if the connection uses one.
     shared: Option<Arc<Shared>>,
     table: Mutex<Table>,
@@ -141,9 +144,15 @@ enum State {
 pub(super) type Outcome = (Completion, Option<ReclaimedMemory>);
 
 impl Ops {
-    pub(super) fn new(cq: Cq, sends: u32, recvs: u32, shared: Option<Arc<Shared>>) -> Arc<Self> {
+    pub(super) fn new(
+        cq: Cq,
+        sends: u32,
+        recvs: u32,
+        shared: Option<Arc<Shared>>,
+    ) -> Result<Arc<Self>, Inherited> {
         let slots = (0..sends + recvs).map(|_| Slot::default()).collect();
-        Arc::new(Ops {
+        Ok(Arc::new(Ops {
+            completions: Arc::clone(&cq.shared()?.inner),
             cq,
             shared,
             table: Mutex::new(Table {
@@ -160,7 +169,7 @@ impl Ops {
                 messages: Gate::default(),
             }),
             changed: Wakers::default(),
-        })
+        }))
     }
 
     /// Waits for a place in the send queue. The caller passes the slot to [`start`](Self::start) at
@@ -292,7 +301,6 @@ impl Ops {
 
     /// Moves completions from the CQ to their slots and wakes the tasks. The caller holds no lock.
     pub(super) fn deliver(&self) {
-        let inner = &self.cq.shared().inner;
         let mut batch = [Completion::default(); BATCH];
         // The vector allocates only if there are unsignaled requests.
         let mut freed: Vec<Freed> = Vec::new();
@@ -301,7 +309,7 @@ impl Ops {
             let mut abandoned: [Option<ReclaimedMemory>; BATCH] = Default::default();
             let mut table = self.table.lock();
             // Polled under the lock; otherwise two threads could deliver messages out of order.
-            let count = inner.poll(&mut batch);
+            let count = self.completions.poll(&mut batch);
             for (at, completion) in batch[..count].iter().enumerate() {
                 (abandoned[at], wakers[at]) = match &self.shared {
                     Some(shared) => match shared.reclaim(completion) {
@@ -344,7 +352,7 @@ impl Drop for Ops {
 
 impl Watcher for Ops {
     fn unlocked(&self, changed: bool) {
-        if !self.cq.shared().inner.is_empty() {
+        if !self.completions.is_empty() {
             self.deliver();
         }
         if changed {

@@ -122,7 +122,7 @@ impl Unsignaled<'_> {
         request: impl for<'w> FnOnce(u64, &'w [crate::Sge]) -> SendWr<'w>,
     ) -> Result<(), (Error, RegisteredBuf)> {
         let Flagged { connection, .. } = self.0;
-        if let Err(error) = connection.qp.check() {
+        if let Err(error) = connection.qp.to_post() {
             return Err((error.into(), buf));
         }
         let slot = connection.ops.room().await;
@@ -141,7 +141,7 @@ impl Unsignaled<'_> {
 
     async fn bare<'w>(self, request: impl FnOnce(u64) -> SendWr<'w>) -> Result<(), Error> {
         let Flagged { connection, .. } = self.0;
-        connection.qp.check()?;
+        connection.qp.to_post()?;
         let slot = connection.ops.room().await;
         let posted = connection
             .ops

@@ -70,8 +70,7 @@ impl Qp {
         read: &[u8],
         options: &StreamOptions,
     ) -> Result<(), ConnectError> {
-        let inner = self.inner();
-        inner.device.fork_guard.check()?;
+        let inner = self.inner()?;
         let peer = inner.device.accounts.peer(stream.peer_addr());
         let ird = options.ird.min(inner.device.settings.limits.max_ird);
         let places = ReadPlaces::up_to(ird, &peer, inner.in_pd());

@@ -6,6 +6,8 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+use uwarp_engine::fork_guard::ForkGuarded;
+
 use super::connect::{ConnectError, ConnectOptions, Connected, Starter, start};
 use crate::connection::Connection;
 use crate::qp::inner::QpInner;
@@ -64,7 +66,7 @@ impl fmt::Display for Attempt {
 /// not connect to the previous one. Posted work is kept from one attempt to the next. If `Attempts`
 /// is dropped between two attempts, the QP ends with the last failure.
 pub(crate) struct Attempts<'a> {
-    qp: &'a Arc<QpInner>,
+    qp: &'a ForkGuarded<Arc<QpInner>>,
     options: &'a ConnectOptions,
     addrs: VecDeque<SocketAddr>,
     failed: Vec<Attempt>,
@@ -72,7 +74,7 @@ pub(crate) struct Attempts<'a> {
 
 impl<'a> Attempts<'a> {
     pub(crate) fn new(
-        qp: &'a Arc<QpInner>,
+        qp: &'a ForkGuarded<Arc<QpInner>>,
         addrs: VecDeque<SocketAddr>,
         options: &'a ConnectOptions,
     ) -> Self {
@@ -88,7 +90,7 @@ impl<'a> Attempts<'a> {
     /// the outcome.
     pub(crate) fn begin(&mut self) -> Result<SocketAddr, ConnectError> {
         let to = self.addrs.pop_front().ok_or(ResolveError::NoAddress)?;
-        let (qp, options) = (self.qp, self.options);
+        let (qp, options) = (self.qp.get()?, self.options);
         let target = Some((options.local, to));
         let starter = Starter::Call {
             more_addresses: !self.addrs.is_empty(),
@@ -125,8 +127,8 @@ impl<'a> Attempts<'a> {
 
 impl Drop for Attempts<'_> {
     fn drop(&mut self) {
-        if self.qp.device.fork_guard.is_here() {
-            self.qp.with(Connection::no_more_attempts);
+        if let Some(qp) = self.qp.here() {
+            qp.with(Connection::no_more_attempts);
         }
     }
 }

@@ -13,6 +13,7 @@ use super::observer::Observer;
 use super::pending_startup::PendingStartup;
 use super::state::{CmInput, CmState};
 use crate::qp::Qp;
+use crate::qp::inner::QpInner;
 
 impl CmId {
     /// Listens for connections at the address of [`bind_addr`](Self::bind_addr), or at all
@@ -28,8 +29,8 @@ impl CmId {
     /// # Errors
     /// [`CmError::WrongState`], or the error of the network or of the settings.
     pub fn listen(&self, backlog: u32) -> Result<(), CmError> {
-        let inner = self.inner();
-        let mut id = self.locked()?;
+        let inner = self.inner()?;
+        let mut id = inner.lock()?;
         let next = id.state.next(CmInput::Listen)?;
         let any = ([0, 0, 0, 0], 0).into();
         let port = match id.port.take() {
@@ -59,7 +60,7 @@ impl CmId {
     /// [`CmError::Connect`] for a QP in use and for options that have no representation on the
     /// wire.
     pub fn connect(&self, qp: &Qp, options: &ConnectOptions) -> Result<(), CmError> {
-        let inner = self.check_device(qp)?;
+        let (inner, qp) = self.with_qp(qp)?;
         let (to, bound, mut port) = {
             let mut id = inner.state.lock();
             let next = id.state.next(CmInput::Connect)?;
@@ -67,16 +68,16 @@ impl CmId {
             id.state = next;
             // A previous attempt may have used a stream.
             id.over_stream = false;
-            id.qp = Arc::downgrade(qp.inner());
+            id.qp = Arc::downgrade(qp);
             (to, id.bound, id.port.take())
         };
         let again = Some((bound, to));
         let begun = connect::start(
-            qp.inner(),
+            qp,
             to,
             options,
             again,
-            Starter::Id(self.observer()),
+            Starter::Id(Some(observer(inner))),
             || match port.take() {
                 Some(port) => port.connect(to),
                 None => inner.device.network.connect(bound, to),
@@ -89,7 +90,7 @@ impl CmId {
                 id.port = port;
             }
         }
-        self.follow(qp, begun)
+        follow(inner, qp, begun)
     }
 
     /// Connects like [`connect`](Self::connect), on a new id and over a stream that is already
@@ -106,21 +107,21 @@ impl CmId {
         stream: Box<dyn Llp>,
         options: &ConnectOptions,
     ) -> Result<(), CmError> {
-        let inner = self.check_device(qp)?;
+        let (inner, qp) = self.with_qp(qp)?;
         let to = stream.peer_addr();
         {
             let mut id = inner.state.lock();
             id.state = id.state.next(CmInput::ConnectOver)?;
             id.over_stream = true;
-            id.qp = Arc::downgrade(qp.inner());
+            id.qp = Arc::downgrade(qp);
             (id.local, id.peer) = (Some(stream.local_addr()), Some(to));
         }
-        let starter = Starter::Id(self.observer());
-        let begun = connect::start(qp.inner(), to, options, None, starter, || Ok(stream));
+        let starter = Starter::Id(Some(observer(inner)));
+        let begun = connect::start(qp, to, options, None, starter, || Ok(stream));
         if begun.is_err() {
             inner.state.lock().advance(CmInput::FailedOver);
         }
-        self.follow(qp, begun)
+        follow(inner, qp, begun)
     }
 
     /// Waits for the MPA Request on a stream that is already connected (RFC 5044 section 7.1.2), on
@@ -132,9 +133,9 @@ impl CmId {
     /// [`CmError::WrongState`], or [`CmError::Request`] if the stream cannot be watched or a limit
     /// is reached.
     pub fn request_over(&self, stream: Box<dyn Llp>, read: &[u8]) -> Result<(), CmError> {
-        let inner = self.inner();
+        let inner = self.inner()?;
         {
-            let mut id = self.locked()?;
+            let mut id = inner.lock()?;
             id.state = id.state.next(CmInput::Listen)?;
             id.over_stream = true;
             (id.local, id.peer) = (Some(stream.local_addr()), Some(stream.peer_addr()));
@@ -156,19 +157,19 @@ impl CmId {
     /// [`CmError::WrongState`], [`CmError::OtherDevice`], or [`CmError::Accept`]. After
     /// [`CmError::Accept`] the request is rejected.
     pub fn accept(&self, qp: &Qp, options: &AcceptOptions) -> Result<(), CmError> {
-        let inner = self.check_device(qp)?;
+        let (inner, qp) = self.with_qp(qp)?;
         let request = {
             let mut id = inner.state.lock();
             let request = id.take_request(CmInput::Accept)?;
-            id.qp = Arc::downgrade(qp.inner());
+            id.qp = Arc::downgrade(qp);
             request
         };
         inner.decided();
-        let begun = request.accept_observed(qp, options, self.observer());
+        let begun = request.accept_observed(qp, options, Some(observer(inner)));
         if begun.is_err() {
             inner.state.lock().advance(CmInput::Failed);
         }
-        self.follow(qp, begun)
+        follow(inner, qp, begun)
     }
 
     /// Rejects the request (`rdma_reject`).
@@ -177,8 +178,8 @@ impl CmId {
     /// [`CmError::WrongState`], or [`CmError::Accept`] if the private data is too long. In the
     /// latter case the request is rejected without private data.
     pub fn reject(&self, options: &RejectOptions) -> Result<(), CmError> {
-        let inner = self.inner();
-        let request = self.locked()?.take_request(CmInput::Reject)?;
+        let inner = self.inner()?;
+        let request = inner.lock()?.take_request(CmInput::Reject)?;
         inner.decided();
         Ok(request.reject_with(options)?)
     }
@@ -205,33 +206,36 @@ impl CmId {
         Ok(())
     }
 
-    fn check_device(&self, qp: &Qp) -> Result<&Arc<IdInner>, CmError> {
-        let inner = self.inner();
-        inner.device.fork_guard.check()?;
-        if !Arc::ptr_eq(&inner.device, &qp.inner().device) {
+    /// Returns the shared parts of the id and of the QP, which must belong to the same device.
+    fn with_qp<'a>(&'a self, qp: &'a Qp) -> Result<(&'a Arc<IdInner>, &'a Arc<QpInner>), CmError> {
+        let inner = self.inner()?;
+        if !qp.is_of(&inner.device) {
             return Err(CmError::OtherDevice);
         }
-        Ok(inner)
+        Ok((inner, qp.inner()?))
     }
+}
 
-    /// Returns the id as the observer of its QP.
-    fn observer(&self) -> Option<Arc<dyn Observer>> {
-        Some(Arc::<IdInner>::clone(self.inner()))
-    }
+/// Returns the id as the observer of its QP.
+fn observer(id: &Arc<IdInner>) -> Arc<dyn Observer> {
+    Arc::<IdInner>::clone(id)
+}
 
-    /// Finishes a call that has started a connection: records the local address with the chosen
-    /// port. If the id was destroyed meanwhile, stops the QP's reports to the id.
-    fn follow<E: Into<CmError>>(&self, qp: &Qp, begun: Result<(), E>) -> Result<(), CmError> {
-        begun.map_err(Into::into)?;
-        let inner = self.inner();
-        let addrs = qp.inner().lock().addrs();
-        if let Some(addrs) = addrs {
-            inner.state.lock().local = Some(addrs.local);
-        }
-        if inner.state.lock().state == CmState::Destroyed {
-            // Another thread destroyed the id, perhaps before the QP had the id as its observer.
-            qp.inner().unobserve(&**inner);
-        }
-        Ok(())
+/// Finishes a call that has started a connection: records the local address with the chosen port.
+/// If the id was destroyed meanwhile, stops the QP's reports to the id.
+fn follow<E: Into<CmError>>(
+    inner: &IdInner,
+    qp: &QpInner,
+    begun: Result<(), E>,
+) -> Result<(), CmError> {
+    begun.map_err(Into::into)?;
+    let addrs = qp.lock().addrs();
+    if let Some(addrs) = addrs {
+        inner.state.lock().local = Some(addrs.local);
     }
+    if inner.state.lock().state == CmState::Destroyed {
+        // Another thread destroyed the id, perhaps before the QP had the id as its observer.
+        qp.unobserve(inner);
+    }
+    Ok(())
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use uwarp_engine::fork_guard::{ForkGuard, Inherited};
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 
 use super::event::{CmEvent, CmEventData};
 use super::id::CmId;
@@ -53,11 +53,10 @@ pub enum CmWaitError {
 /// [`get_event`](Self::get_event). Clones are handles to the same channel.
 #[derive(Clone)]
 pub struct EventChannel {
-    inner: Arc<Inner>,
+    inner: ForkGuarded<Arc<Inner>>,
 }
 
 struct Inner {
-    fork_guard: ForkGuard,
     fd: EventFd,
     /// While the lock is held, the descriptor's count equals the number of waiting events, so no
     /// read of the descriptor blocks.
@@ -82,12 +81,11 @@ impl EventChannel {
     pub fn new() -> io::Result<Self> {
         let fd = EventFd::semaphore()?;
         Ok(EventChannel {
-            inner: Arc::new(Inner {
-                fork_guard: ForkGuard::here(),
+            inner: ForkGuarded::new(Arc::new(Inner {
                 fd,
                 waiting: Mutex::default(),
                 manual: AtomicBool::new(false),
-            }),
+            })),
         })
     }
 
@@ -95,8 +93,10 @@ impl EventChannel {
     /// the program's choice.
     #[must_use]
     pub fn create_id(&self, device: &Device, context: u64) -> CmId {
-        self.sends_for(device.inner());
-        CmId::new(device.inner(), self.clone(), context)
+        if let Ok(device) = device.inner() {
+            self.sends_for(device);
+        }
+        CmId::new(device.guarded(), self.clone(), context)
     }
 
     /// Takes the next event, as `rdma_get_cm_event` does. If there is none, waits for one up to
@@ -109,22 +109,22 @@ impl EventChannel {
     /// [`CmWaitError::Io`] if the system refused to wait, [`CmWaitError::Inherited`] in the child
     /// of a fork.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<CmEvent, CmWaitError> {
-        let timeout = if self.inner.manual.load(Ordering::Relaxed) {
+        let timeout = if self.inner.get()?.manual.load(Ordering::Relaxed) {
             Some(Duration::ZERO)
         } else {
             timeout
         };
         let deadline = timeout.and_then(|timeout| machine_now().checked_add(timeout));
         loop {
-            self.inner.fork_guard.check()?;
-            if let Some(event) = self.try_get_event() {
+            let inner = self.inner.get()?;
+            if let Some(event) = inner.take() {
                 return Ok(event);
             }
-            if self.inner.fd.is_nonblocking() {
+            if inner.fd.is_nonblocking() {
                 return Err(CmWaitError::WouldBlock);
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(machine_now()));
-            if !self.inner.fd.wait(left).map_err(CmWaitError::Io)? {
+            if !inner.fd.wait(left).map_err(CmWaitError::Io)? {
                 return Err(CmWaitError::TimedOut(timeout.unwrap_or_default()));
             }
         }
@@ -133,12 +133,72 @@ impl EventChannel {
     /// Takes the next event, if one is waiting (`rdma_get_cm_event` without waiting).
     #[must_use]
     pub fn try_get_event(&self) -> Option<CmEvent> {
-        self.inner.fork_guard.check().ok()?;
+        self.inner.here()?.take()
+    }
+
+    /// Number of waiting events; 0 in the child of a fork.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.inner
+            .here()
+            .map_or(0, |inner| inner.waiting.lock().len())
+    }
+
+    /// Checks that the channel was created in this process. An id in the child of a fork cannot use
+    /// a channel of the parent.
+    pub(super) fn check(&self) -> Result<(), Inherited> {
+        self.inner.get().map(|_| ())
+    }
+
+    /// Records that events of this device arrive here.
+    pub(super) fn sends_for(&self, device: &DeviceInner) {
+        if device.background.is_manual()
+            && let Some(inner) = self.inner.here()
+        {
+            inner.manual.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn send(&self, owner: Arc<IdInner>, data: CmEventData) {
+        if let Some(inner) = self.inner.here() {
+            inner.append([Waiting { owner, data }]);
+        }
+    }
+
+    /// Takes back the events of an id that were not fetched, from the queue and from the
+    /// descriptor's count. The caller drops the result without holding a lock, because dropping a
+    /// request event rejects the request.
+    pub(super) fn take_back(&self, owner: &IdInner) -> VecDeque<Waiting> {
+        let Some(inner) = self.inner.here() else {
+            return VecDeque::new();
+        };
+        let mut waiting = inner.waiting.lock();
+        let (taken, left): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut *waiting)
+            .into_iter()
+            .partition(|event| std::ptr::eq(Arc::as_ptr(&event.owner), owner));
+        *waiting = left;
+        for _ in &taken {
+            inner.fd.take();
+        }
+        taken
+    }
+
+    /// Appends events of another channel.
+    pub(super) fn append(&self, events: VecDeque<Waiting>) {
+        if let Some(inner) = self.inner.here() {
+            inner.append(events);
+        }
+    }
+}
+
+impl Inner {
+    /// Takes the next event, if one is waiting.
+    fn take(&self) -> Option<CmEvent> {
         loop {
             let Waiting { owner, data } = {
-                let mut waiting = self.inner.waiting.lock();
+                let mut waiting = self.waiting.lock();
                 let next = waiting.pop_front()?;
-                self.inner.fd.take();
+                self.fd.take();
                 // Counted before the lock is released: a thread that destroys the id either takes
                 // the event back or waits for its acknowledgement.
                 next.owner.count_delivered();
@@ -152,61 +212,11 @@ impl EventChannel {
         }
     }
 
-    /// Number of waiting events; 0 in the child of a fork.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        if !self.inner.fork_guard.is_here() {
-            return 0;
-        }
-        self.inner.waiting.lock().len()
-    }
-
-    /// Checks that the channel was created in this process. An id in the child of a fork cannot use
-    /// a channel of the parent.
-    pub(super) fn check(&self) -> Result<(), Inherited> {
-        self.inner.fork_guard.check()
-    }
-
-    /// Records that events of this device arrive here.
-    pub(super) fn sends_for(&self, device: &DeviceInner) {
-        if device.background.is_manual() {
-            self.inner.manual.store(true, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn send(&self, owner: Arc<IdInner>, data: CmEventData) {
-        if !self.inner.fork_guard.is_here() {
-            return;
-        }
-        let mut waiting = self.inner.waiting.lock();
-        waiting.push_back(Waiting { owner, data });
-        self.inner.fd.add();
-    }
-
-    /// Takes back the events of an id that were not fetched, from the queue and from the
-    /// descriptor's count. The caller drops the result without holding a lock, because dropping a
-    /// request event rejects the request.
-    pub(super) fn take_back(&self, owner: &IdInner) -> VecDeque<Waiting> {
-        if !self.inner.fork_guard.is_here() {
-            return VecDeque::new();
-        }
-        let mut waiting = self.inner.waiting.lock();
-        let (taken, left): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut *waiting)
-            .into_iter()
-            .partition(|event| std::ptr::eq(Arc::as_ptr(&event.owner), owner));
-        *waiting = left;
-        for _ in &taken {
-            self.inner.fd.take();
-        }
-        taken
-    }
-
-    /// Appends events of another channel.
-    pub(super) fn append(&self, events: VecDeque<Waiting>) {
-        let mut waiting = self.inner.waiting.lock();
+    fn append(&self, events: impl IntoIterator<Item = Waiting>) {
+        let mut waiting = self.waiting.lock();
         for event in events {
             waiting.push_back(event);
-            self.inner.fd.add();
+            self.fd.add();
         }
     }
 }
@@ -214,7 +224,7 @@ impl EventChannel {
 impl AsFd for EventChannel {
     /// The descriptor is readable while events wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.fd.as_fd()
+        self.inner.unguarded().fd.as_fd()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_engine::state::QpState;
 use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupError};
@@ -197,15 +197,16 @@ fn said(private_data: &[u8]) -> String {
 
 /// Connects, and waits until MPA startup is done. The timeouts of the device bound every step.
 pub(crate) fn connect(
-    qp: &Arc<QpInner>,
+    qp: &ForkGuarded<Arc<QpInner>>,
     to: impl ToSocketAddrs,
     options: &ConnectOptions,
 ) -> Result<Connected, ConnectError> {
-    WouldWait::check(&qp.device)?;
+    let inner = qp.get()?;
+    WouldWait::check(&inner.device)?;
     let mut attempts = Attempts::new(qp, resolve(to)?, options);
     loop {
         let to = attempts.begin()?;
-        if let Some(outcome) = attempts.judge(to, finish(qp, to)) {
+        if let Some(outcome) = attempts.judge(to, finish(inner, to)) {
             return outcome;
         }
     }
@@ -247,7 +248,6 @@ pub(super) fn start(
     starter: Starter,
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
 ) -> Result<(), ConnectError> {
-    qp.device.fork_guard.check()?;
     let mut locked = qp.lock();
     let conn = &locked.driven.conn;
     if conn.awaits_pair() {

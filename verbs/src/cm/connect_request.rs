@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_engine::state::QpState;
 use uwarp_engine::times::after;
 use uwarp_llp::{Llp, LlpError};
@@ -131,7 +131,7 @@ pub struct ConnectRequest {
     peer: SocketAddr,
     local: SocketAddr,
     pub(super) deadline: Instant,
-    device: Arc<DeviceInner>,
+    device: ForkGuarded<Arc<DeviceInner>>,
     /// Place among the undecided connections of a listener, until the request is dropped.
     slot: Option<Slot>,
     /// Charge against the peer's limit of half-open connections, until TCP is closed or a QP has
@@ -153,7 +153,7 @@ impl ConnectRequest {
             deadline: after(device.now(), device.settings.timeouts.decision),
             pending: Some((llp, responder)),
             request,
-            device: Arc::clone(device),
+            device: ForkGuarded::new(Arc::clone(device)),
             slot,
             place: Some(place),
         }
@@ -224,19 +224,18 @@ impl ConnectRequest {
     /// See [`AcceptError`]. The request is then rejected, or closed if TCP no longer allows a
     /// reject.
     pub fn accept(self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
-        self.accept_observed(qp, options, None)
+        self.device.get()?;
+        self.accept_observed(qp.inner()?, options, None)
     }
 
     /// Accepts, and reports the connection to `observer`. The establishment is reported before the
     /// Reply goes to TCP, so that no consequence of the Reply is reported first.
     pub(super) fn accept_observed(
         self,
-        qp: &Qp,
+        inner: &Arc<QpInner>,
         options: &AcceptOptions,
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<(), AcceptError> {
-        self.device.fork_guard.check()?;
-        let inner = qp.inner();
         let mut locked = inner.lock();
         let conn = &locked.driven.conn;
         if conn.awaits_pair() {
@@ -253,20 +252,21 @@ impl ConnectRequest {
         options: &AcceptOptions,
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<(), AcceptError> {
+        let device = self.device.get()?;
         let conn = &mut locked.driven.conn;
         if conn.state != QpState::Idle && !conn.awaits_pair() {
             return Err(AcceptError::QpInUse { state: conn.state });
         }
-        if self.deadline <= self.device.now() {
+        if self.deadline <= device.now() {
             return Err(AcceptError::TooLate { peer: self.peer });
         }
         let Some((_, responder)) = &mut self.pending else {
             return Err(AcceptError::TooLate { peer: self.peer });
         };
-        let settings = &self.device.settings;
+        let settings = &device.settings;
         let enhanced = self.request.enhanced;
         peer::check_private_data(settings.peer, enhanced.is_some(), &options.private_data)?;
-        let account = self.device.accounts.peer(self.peer);
+        let account = device.accounts.peer(self.peer);
         let place = account.take(What::Connections, 1)?;
         let limit = settings.limits.max_ird;
         let requested = enhanced.map(|theirs| theirs.ord);
@@ -284,7 +284,7 @@ impl ConnectRequest {
         let Some((llp, _)) = self.pending.take() else {
             return Err(AcceptError::TooLate { peer: self.peer });
         };
-        conn.set_now(self.device.now());
+        conn.set_now(device.now());
         let request = as_frame(&self.request).emit().unwrap_or_default();
         conn.start_responder(&request, &reply, negotiated, llp.emss());
         let held = PeerCharges {
@@ -328,13 +328,16 @@ impl ConnectRequest {
         let Some((llp, mut responder)) = self.pending.take() else {
             return Ok(());
         };
-        if let Err(inherited) = self.device.fork_guard.check() {
-            // The parent decides. This process must not even close the connection.
-            std::mem::forget(llp);
-            return Err(inherited.into());
-        }
+        let device = match self.device.get() {
+            Ok(device) => device,
+            Err(inherited) => {
+                // The parent decides. This process must not even close the connection.
+                std::mem::forget(llp);
+                return Err(inherited.into());
+            }
+        };
         let enhanced = self.request.enhanced.is_some();
-        let peer = self.device.settings.peer;
+        let peer = device.settings.peer;
         let private_data = &options.private_data;
         let encoded = peer::check_private_data(peer, enhanced, private_data)
             .map_err(AcceptError::from)
@@ -344,11 +347,11 @@ impl ConnectRequest {
             Err(error) => (responder.reject(&[], None).unwrap_or_default(), Err(error)),
         };
         linger(
-            &self.device.background,
+            &device.background,
             llp,
             self.place.take(),
             reply,
-            self.device.settings.timeouts.close,
+            device.settings.timeouts.close,
         );
         result
     }

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
-use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_llp::LlpError;
 use uwarp_mpa::{ConfigError, StartupError};
 
@@ -123,20 +123,25 @@ pub struct CmId {
 
 /// State that all clones of a `CmId` share. Dropping it ends the id.
 pub(super) struct Handle {
-    inner: Arc<IdInner>,
+    inner: ForkGuarded<Arc<IdInner>>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.inner.device.fork_guard.is_here() {
-            self.inner.shut_down();
+        if let Some(inner) = self.inner.here() {
+            inner.shut_down();
         }
     }
 }
 
 impl CmId {
-    pub(super) fn new(device: &Arc<DeviceInner>, channel: EventChannel, context: u64) -> Self {
-        Self::of(IdInner::new(device, channel, context, None))
+    pub(super) fn new(
+        device: &ForkGuarded<Arc<DeviceInner>>,
+        channel: EventChannel,
+        context: u64,
+    ) -> Self {
+        let inner = IdInner::new(device.unguarded(), channel, context, None);
+        Self::of(device.with(inner))
     }
 
     /// Creates the id of a request.
@@ -146,14 +151,15 @@ impl CmId {
         context: u64,
         request: ConnectRequest,
     ) -> Self {
-        Self::of(IdInner::new(device, channel, context, Some(request)))
+        let inner = IdInner::new(device, channel, context, Some(request));
+        Self::of(ForkGuarded::new(inner))
     }
 
-    fn of(inner: Arc<IdInner>) -> Self {
+    fn of(inner: ForkGuarded<Arc<IdInner>>) -> Self {
         let handle = Arc::new(Handle { inner });
         let weak = Arc::downgrade(&handle);
         // The handle is new, so the cell is empty.
-        let _ = handle.inner.handle.set(weak);
+        let _ = handle.inner.unguarded().handle.set(weak);
         CmId { handle }
     }
 
@@ -161,21 +167,30 @@ impl CmId {
         CmId { handle }
     }
 
-    pub(super) fn inner(&self) -> &Arc<IdInner> {
-        &self.handle.inner
+    /// Returns the shared part of the id.
+    ///
+    /// # Errors
+    /// [`Inherited`] in the child of a fork.
+    pub(super) fn inner(&self) -> Result<&Arc<IdInner>, Inherited> {
+        self.handle.inner.get()
+    }
+
+    /// Returns the context, which a child may use as well.
+    fn context_cell(&self) -> &AtomicU64 {
+        &self.handle.inner.unguarded().context
     }
 
     /// Number that was given when the id was created (`rdma_cm_id.context`). The id of a request
     /// starts with the number of the listening id.
     #[must_use]
     pub fn context(&self) -> u64 {
-        self.inner().context.load(Ordering::Acquire)
+        self.context_cell().load(Ordering::Acquire)
     }
 
     /// Sets the [`context`](Self::context) (`context` of `rdma_cm_id`). If it is an address, a
     /// thread that reads it sees all writes to the memory there before this call.
     pub fn set_context(&self, context: u64) {
-        self.inner().context.store(context, Ordering::Release);
+        self.context_cell().store(context, Ordering::Release);
     }
 
     /// State of the id; `Destroyed` in the child of a fork.
@@ -241,10 +256,10 @@ impl CmId {
     /// # Errors
     /// [`CmError::WrongState`] if the id was destroyed.
     pub fn migrate(&self, to: &EventChannel) -> Result<(), CmError> {
-        let inner = self.inner();
+        let inner = self.inner()?;
         to.check()?;
         // No event is sent while this lock is held, because sending an event takes this lock.
-        let mut id = self.locked()?;
+        let mut id = inner.lock()?;
         if id.state == CmState::Destroyed {
             return Err(id.wrong("migrate", "an id that was not destroyed").into());
         }
@@ -257,8 +272,8 @@ impl CmId {
 
     /// Acknowledges events that were left unacknowledged (`rdma_ack_cm_event`).
     pub fn ack_events(&self, events: u32) {
-        if self.inner().device.fork_guard.is_here() {
-            self.inner().acknowledge(events.into());
+        if let Ok(inner) = self.inner() {
+            inner.acknowledge(events.into());
         }
     }
 
@@ -267,8 +282,7 @@ impl CmId {
     /// # Errors
     /// [`CmError::Unacknowledged`] if `timeout` passed first; `None` waits without limit.
     pub fn wait_acknowledged(&self, timeout: Option<Duration>) -> Result<(), CmError> {
-        self.inner().device.fork_guard.check()?;
-        match self.inner().wait_acknowledged(timeout) {
+        match self.inner()?.wait_acknowledged(timeout) {
             0 => Ok(()),
             events => Err(CmError::Unacknowledged { events }),
         }
@@ -281,8 +295,7 @@ impl CmId {
     /// [`CmError::Unacknowledged`] if `timeout` passed first. The id is destroyed nevertheless, and
     /// the call may be repeated.
     pub fn destroy(&self, timeout: Option<Duration>) -> Result<(), CmError> {
-        self.inner().device.fork_guard.check()?;
-        self.inner().shut_down();
+        self.inner()?.shut_down();
         self.wait_acknowledged(timeout)
     }
 
@@ -291,11 +304,7 @@ impl CmId {
     /// # Errors
     /// [`Inherited`] in the child of a fork, where a thread that does not exist may hold the lock.
     pub(super) fn locked(&self) -> Result<MutexGuard<'_, IdLocked>, Inherited> {
-        let inner = self.inner();
-        inner.device.fork_guard.check()?;
-        let id = inner.state.lock();
-        id.channel.check()?;
-        Ok(id)
+        self.inner()?.lock()
     }
 }
 

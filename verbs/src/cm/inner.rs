@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use uwarp_engine::fork_guard::Inherited;
 use uwarp_engine::times::after;
 use uwarp_llp::{BoundPort, LlpError};
 use uwarp_mpa::{NO_AUTO, Negotiated, Role, StartupError};
@@ -129,7 +130,7 @@ impl IdInner {
             unacked: Mutex::new(0),
             acked: Condvar::new(),
         });
-        if !device.fork_guard.is_here() {
+        if !device.is_here() {
             // In the child of a fork, every call on the id returns the error.
             return id;
         }
@@ -140,6 +141,16 @@ impl IdInner {
             device.background.at(token, deadline);
         }
         id
+    }
+
+    /// Locks the id for a call of the program.
+    ///
+    /// # Errors
+    /// [`Inherited`] if the channel of the id belongs to the parent process.
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, IdLocked>, Inherited> {
+        let id = self.state.lock();
+        id.channel.check()?;
+        Ok(id)
     }
 
     pub(super) fn handle(&self) -> Option<CmId> {
@@ -244,7 +255,7 @@ impl IdInner {
 
 impl Drop for IdInner {
     fn drop(&mut self) {
-        if self.device.fork_guard.is_here() {
+        if self.device.is_here() {
             self.device.ids.forget(self.token);
         } else {
             // The parent still uses the port, and returning it would take locks of the network.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_llp::{BoundPort, Llp, LlpError, LlpListener};
 use uwarp_mpa::StartupError;
 
@@ -32,7 +33,7 @@ const ACCEPTS: u32 = 64;
 
 /// A listening port that the background thread serves until `Listening` is dropped.
 pub(crate) struct Listening {
-    inner: Arc<ListenerInner>,
+    inner: ForkGuarded<Arc<ListenerInner>>,
 }
 
 pub(super) struct ListenerInner {
@@ -81,7 +82,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(listener) = self.listener.upgrade()
-            && listener.device.fork_guard.is_here()
+            && listener.device.is_here()
         {
             listener.decided(self.delivered);
         }
@@ -133,37 +134,38 @@ impl Listening {
             device.background.arm(token, llp.fd(), Interest::Read);
         }
         drop(state);
-        Ok(Listening { inner })
+        Ok(Listening {
+            inner: ForkGuarded::new(inner),
+        })
     }
 
     /// Device of the listener.
-    pub(super) fn device(&self) -> &DeviceInner {
-        &self.inner.device
+    pub(super) fn device(&self) -> Result<&DeviceInner, Inherited> {
+        Ok(&self.inner.get()?.device)
     }
 
     /// Address of the listener.
     pub(super) fn local_addr(&self) -> SocketAddr {
-        self.inner.local
+        self.inner.unguarded().local
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if !self.inner.device.fork_guard.is_here() {
-            // The parent continues to listen.
-            std::mem::forget(Arc::clone(&self.inner));
+        // In the child of a fork: the parent continues to listen.
+        let Some(inner) = self.inner.here_or_leak() else {
             return;
-        }
+        };
         let (llp, waiting) = {
-            let mut state = self.inner.state.lock();
+            let mut state = inner.state.lock();
             (state.llp.take(), std::mem::take(&mut state.waiting))
         };
         if let Some(llp) = llp {
-            self.inner.device.background.forget_fd(llp.fd());
+            inner.device.background.forget_fd(llp.fd());
         }
         // Dropping the waiting requests rejects them, which takes other locks.
         drop(waiting);
-        self.inner.device.background.forget(self.inner.token);
+        inner.device.background.forget(inner.token);
     }
 }
 

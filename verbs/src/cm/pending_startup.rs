@@ -410,7 +410,6 @@ pub(crate) fn request_over(
     llp: Box<dyn Llp>,
     read: &[u8],
 ) -> Result<ConnectRequest, RequestError> {
-    device.fork_guard.check()?;
     WouldWait::check(device)?;
     let single = Arc::new(SingleRequest::default());
     let sink: Weak<SingleRequest> = Arc::downgrade(&single);

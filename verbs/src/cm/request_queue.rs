@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use uwarp_engine::fork_guard::{ForkGuard, Inherited};
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_engine::times::after;
 use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
@@ -31,7 +31,7 @@ use crate::device::{DeviceError, DeviceInner};
 pub struct Listener {
     // Dropped first: then no more requests arrive, and waiting requests are rejected.
     listening: Listening,
-    queue: Arc<RequestQueue>,
+    queue: ForkGuarded<Arc<RequestQueue>>,
 }
 
 /// Error of waiting for a connection request (`rdma_listen`).
@@ -72,7 +72,6 @@ pub enum Arrival {
 }
 
 struct RequestQueue {
-    fork_guard: ForkGuard,
     /// While the lock of `state` is held, its count is the number of waiting requests, plus 1 if
     /// the network is down.
     fd: EventFd,
@@ -103,7 +102,6 @@ impl Listener {
             error,
         })?;
         let queue = Arc::new(RequestQueue {
-            fork_guard: ForkGuard::here(),
             fd,
             state: Mutex::default(),
             requested: Condvar::new(),
@@ -115,7 +113,7 @@ impl Listener {
         let backlog = device.settings.limits.max_startup;
         Ok(Listener {
             listening: Listening::open(device, port, backlog, sink)?,
-            queue,
+            queue: ForkGuarded::new(queue),
         })
     }
 
@@ -128,9 +126,8 @@ impl Listener {
     /// Takes the next request, if one waits (`rdma_get_request` without waiting).
     #[must_use]
     pub fn poll_request(&self) -> Option<ConnectRequest> {
-        self.queue.fork_guard.check().ok()?;
-        let mut state = self.queue.state.lock();
-        self.queue.next_request(&mut state)
+        let queue = self.queue.here()?;
+        queue.next_request(&mut queue.state.lock())
     }
 
     /// Waits for the next request (`rdma_get_request`). Failed startups are kept for
@@ -140,27 +137,22 @@ impl Listener {
     /// [`ListenError::TimedOut`] if `timeout` passed first (`None` waits without limit),
     /// [`ListenError::Down`] if the network has failed.
     pub fn wait_request(&self, timeout: Option<Duration>) -> Result<ConnectRequest, ListenError> {
-        let timeout = self.listening.device().patience(timeout);
-        self.queue
-            .wait(&self.queue.requested, timeout, RequestQueue::next_request)
+        let queue = self.queue.get()?;
+        let timeout = self.listening.device()?.patience(timeout);
+        queue.wait(&queue.requested, timeout, RequestQueue::next_request)
     }
 
     /// Takes the next request, if one waits. Otherwise registers `waker`, which is woken when one
     /// arrives.
     pub(crate) fn poll_next(&self, waker: &Waker) -> Option<Result<ConnectRequest, ListenError>> {
-        if let Err(inherited) = self.queue.fork_guard.check() {
-            return Some(Err(inherited.into()));
-        }
-        self.try_next().or_else(|| {
-            self.queue.tasks.register(waker);
-            self.try_next()
+        let queue = match self.queue.get() {
+            Ok(queue) => queue,
+            Err(inherited) => return Some(Err(inherited.into())),
+        };
+        queue.try_next().or_else(|| {
+            queue.tasks.register(waker);
+            queue.try_next()
         })
-    }
-
-    fn try_next(&self) -> Option<Result<ConnectRequest, ListenError>> {
-        let mut state = self.queue.state.lock();
-        let request = self.queue.next_request(&mut state).map(Ok);
-        request.or_else(|| Some(Err(ListenError::Down { error: state.down? })))
     }
 
     /// Waits for the next request or failed startup (RFC 5044 section 7.1.2).
@@ -168,15 +160,15 @@ impl Listener {
     /// # Errors
     /// See [`Listener::wait_request`].
     pub fn wait_arrival(&self, timeout: Option<Duration>) -> Result<Arrival, ListenError> {
-        let timeout = self.listening.device().patience(timeout);
-        self.queue
-            .wait(&self.queue.arrived, timeout, |queue, state| {
-                if let Some((peer, error)) = state.failures.pop() {
-                    return Some(Arrival::Failed { peer, error });
-                }
-                let request = queue.next_request(state)?;
-                Some(Arrival::Request(Box::new(request)))
-            })
+        let queue = self.queue.get()?;
+        let timeout = self.listening.device()?.patience(timeout);
+        queue.wait(&queue.arrived, timeout, |queue, state| {
+            if let Some((peer, error)) = state.failures.pop() {
+                return Some(Arrival::Failed { peer, error });
+            }
+            let request = queue.next_request(state)?;
+            Some(Arrival::Request(Box::new(request)))
+        })
     }
 
     /// Takes the oldest failed startup: the peer's address and the error (RFC 5044 section 7.1.2).
@@ -185,31 +177,28 @@ impl Listener {
     /// ([`StartupError::Displaced`]). The last 64 are kept.
     #[must_use]
     pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
-        self.queue.fork_guard.check().ok()?;
-        self.queue.state.lock().failures.pop()
+        self.queue.here()?.state.lock().failures.pop()
     }
 
     /// Number of failures that were dropped, oldest first, because the program did not take them.
     #[must_use]
     pub fn lost_failures(&self) -> u64 {
-        match self.queue.fork_guard.check() {
-            Ok(()) => self.queue.state.lock().failures.lost(),
-            Err(_) => 0,
-        }
+        self.queue
+            .here()
+            .map_or(0, |queue| queue.state.lock().failures.lost())
     }
 
     /// Error of the network, if it has failed and no more connections arrive. The closest
     /// equivalent in librdmacm is `RDMA_CM_EVENT_DEVICE_REMOVAL`.
     #[must_use]
     pub fn fault(&self) -> Option<LlpError> {
-        self.queue.fork_guard.check().ok()?;
-        self.queue.state.lock().down
+        self.queue.here()?.state.lock().down
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.queue.fd.as_fd()
+        self.queue.unguarded().fd.as_fd()
     }
 }
 
@@ -228,6 +217,12 @@ impl RequestQueue {
         Some(request)
     }
 
+    fn try_next(&self) -> Option<Result<ConnectRequest, ListenError>> {
+        let mut state = self.state.lock();
+        let request = self.next_request(&mut state).map(Ok);
+        request.or_else(|| Some(Err(ListenError::Down { error: state.down? })))
+    }
+
     /// Wakes the threads and tasks that wait for requests. Called without a lock.
     fn wake(&self) {
         // Notifies all of them: a thread in `wait_arrival` may take a failure, and leave the
@@ -243,7 +238,6 @@ impl RequestQueue {
         timeout: Option<Duration>,
         next: impl Fn(&Self, &mut State) -> Option<T>,
     ) -> Result<T, ListenError> {
-        self.fork_guard.check()?;
         let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         let mut state = self.state.lock();
         loop {
@@ -326,7 +320,6 @@ mod tests {
 
     fn requests() -> RequestQueue {
         RequestQueue {
-            fork_guard: ForkGuard::here(),
             fd: EventFd::semaphore().unwrap(),
             state: Mutex::default(),
             requested: Condvar::new(),

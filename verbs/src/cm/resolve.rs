@@ -35,8 +35,8 @@ impl CmId {
     }
 
     fn bind(&self, addr: SocketAddr, reserve: Reserve) -> Result<(), CmError> {
-        let inner = self.inner();
-        let mut id = self.locked()?;
+        let inner = self.inner()?;
+        let mut id = inner.lock()?;
         let next = id.state.next(CmInput::Bind)?;
         id.bind(&inner.device, addr, reserve)?;
         id.state = next;
@@ -58,8 +58,8 @@ impl CmId {
         to: impl ToSocketAddrs,
     ) -> Result<(), CmError> {
         let addrs = attempts::resolve(to)?;
-        let inner = self.inner();
-        let mut id = self.locked()?;
+        let inner = self.inner()?;
+        let mut id = inner.lock()?;
         let next = id.state.next(CmInput::ResolveAddr)?;
         let mut outcome = Err(LlpError::Misuse {
             op: "resolve this address",
@@ -89,8 +89,8 @@ impl CmId {
     /// # Errors
     /// [`CmError::WrongState`].
     pub fn resolve_route(&self) -> Result<(), CmError> {
-        let inner = self.inner();
-        let mut id = self.locked()?;
+        let inner = self.inner()?;
+        let mut id = inner.lock()?;
         let next = id.state.next(CmInput::ResolveRoute)?;
         let to = id
             .peer

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use uwarp_engine::fork_guard::{ForkGuard, Inherited};
+use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 
 use super::cq::CqInner;
 use super::eventfd::EventFd;
@@ -40,12 +40,11 @@ pub enum ChannelError {
 /// [`get_event`](Self::get_event). Clones are handles to the same channel.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
-    inner: Arc<Inner>,
+    inner: ForkGuarded<Arc<Inner>>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    fork_guard: ForkGuard,
     fd: EventFd,
     queue: Mutex<Queue>,
     /// True if a device with manual progress sends events here. `get_event` then does not wait,
@@ -78,12 +77,11 @@ impl CompletionChannel {
     pub fn new() -> io::Result<Self> {
         let fd = EventFd::semaphore()?;
         Ok(Self {
-            inner: Arc::new(Inner {
-                fork_guard: ForkGuard::here(),
+            inner: ForkGuarded::new(Arc::new(Inner {
                 fd,
                 queue: Mutex::default(),
                 manual: AtomicBool::new(false),
-            }),
+            })),
         })
     }
 
@@ -100,22 +98,22 @@ impl CompletionChannel {
     /// [`ChannelError::Io`] if the system refused to wait, [`ChannelError::Inherited`] in the child
     /// of a fork.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<CqEvent, ChannelError> {
-        let timeout = if self.inner.manual.load(Ordering::Relaxed) {
+        let timeout = if self.inner.get()?.manual.load(Ordering::Relaxed) {
             Some(Duration::ZERO)
         } else {
             timeout
         };
         let deadline = timeout.and_then(|timeout| machine_now().checked_add(timeout));
         loop {
-            self.inner.fork_guard.check()?;
+            let inner = self.inner.get()?;
             if let Some(event) = self.try_get_event() {
                 return Ok(event);
             }
-            if self.inner.fd.is_nonblocking() {
+            if inner.fd.is_nonblocking() {
                 return Err(ChannelError::WouldBlock);
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(machine_now()));
-            let ready = self.inner.fd.wait(left).map_err(ChannelError::Io)?;
+            let ready = inner.fd.wait(left).map_err(ChannelError::Io)?;
             if !ready {
                 return Err(ChannelError::TimedOut(timeout.unwrap_or_default()));
             }
@@ -125,20 +123,19 @@ impl CompletionChannel {
     /// Takes the next event, if one is waiting (`ibv_get_cq_event` without waiting).
     #[must_use]
     pub fn try_get_event(&self) -> Option<CqEvent> {
-        self.inner.fork_guard.check().ok()?;
-        let mut queue = self.inner.queue.lock();
+        let inner = self.inner.here()?;
+        let mut queue = inner.queue.lock();
         loop {
             let cq = queue.waiting.pop_front()?;
-            self.inner.fd.take();
+            inner.fd.take();
             // A CQ that is being dropped has no events any more.
             if let Some(cq) = cq.upgrade() {
                 // Counted before the lock is released: a thread that destroys the CQ either takes
                 // the event back or waits for its acknowledgement.
                 cq.count_delivered();
                 return Some(CqEvent {
-                    cq,
+                    cq: self.inner.with(cq),
                     ack: true,
-                    fork_guard: self.inner.fork_guard,
                 });
             }
         }
@@ -159,42 +156,51 @@ impl CompletionChannel {
 
     /// Returns 0 in the child of a fork, where a thread that does not exist may hold the lock.
     fn count(&self, count: impl FnOnce(&Queue) -> usize) -> usize {
-        if !self.inner.fork_guard.is_here() {
-            return 0;
-        }
-        count(&self.inner.queue.lock())
+        self.inner
+            .here()
+            .map_or(0, |inner| count(&inner.queue.lock()))
     }
 
     /// Returns an error unless the channel was created in this process.
     pub(crate) fn check(&self) -> Result<(), Inherited> {
-        self.inner.fork_guard.check()
+        self.inner.get().map(|_| ())
     }
 
     /// Records that a CQ of a device with manual progress sends events here.
     pub(crate) fn mark_manual(&self) {
-        self.inner.manual.store(true, Ordering::Relaxed);
+        if let Some(inner) = self.inner.here() {
+            inner.manual.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn attach(&self) {
-        self.inner.queue.lock().cqs += 1;
+        if let Some(inner) = self.inner.here() {
+            inner.queue.lock().cqs += 1;
+        }
     }
 
     pub(super) fn send(&self, cq: Weak<CqInner>) {
-        let mut queue = self.inner.queue.lock();
-        queue.waiting.push_back(cq);
-        self.inner.fd.add();
+        if let Some(inner) = self.inner.here() {
+            let mut queue = inner.queue.lock();
+            queue.waiting.push_back(cq);
+            inner.fd.add();
+        }
     }
 
     /// Removes the CQ's unfetched events from the queue and from the descriptor's count.
     pub(super) fn take_back(&self, cq: &CqInner) {
-        self.inner.take_back(&mut self.inner.queue.lock(), cq);
+        if let Some(inner) = self.inner.here() {
+            inner.take_back(&mut inner.queue.lock(), cq);
+        }
     }
 
     /// Removes a CQ and its waiting events.
     pub(super) fn detach(&self, cq: &CqInner) {
-        let mut queue = self.inner.queue.lock();
-        self.inner.take_back(&mut queue, cq);
-        queue.cqs = queue.cqs.saturating_sub(1);
+        if let Some(inner) = self.inner.here() {
+            let mut queue = inner.queue.lock();
+            inner.take_back(&mut queue, cq);
+            queue.cqs = queue.cqs.saturating_sub(1);
+        }
     }
 }
 
@@ -213,7 +219,7 @@ impl Inner {
 impl AsFd for CompletionChannel {
     /// The descriptor is readable while events wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.fd.as_fd()
+        self.inner.unguarded().fd.as_fd()
     }
 }
 
@@ -221,22 +227,21 @@ impl AsFd for CompletionChannel {
 /// until all its events are acknowledged.
 #[must_use = "dropping the event acknowledges it"]
 pub struct CqEvent {
-    cq: Arc<CqInner>,
+    cq: ForkGuarded<Arc<CqInner>>,
     ack: bool,
-    fork_guard: ForkGuard,
 }
 
 impl CqEvent {
     /// Number of the CQ.
     #[must_use]
     pub fn cq_num(&self) -> u32 {
-        self.cq.num()
+        self.cq.unguarded().num()
     }
 
     /// The value given when the CQ was created (`ibv_cq.cq_context`).
     #[must_use]
     pub fn context(&self) -> u64 {
-        self.cq.context()
+        self.cq.unguarded().context()
     }
 
     /// Leaves the event unacknowledged. Acknowledge it later with
@@ -248,8 +253,10 @@ impl CqEvent {
 
 impl Drop for CqEvent {
     fn drop(&mut self) {
-        if self.ack && self.fork_guard.is_here() {
-            self.cq.ack_events(1);
+        if self.ack
+            && let Some(cq) = self.cq.here()
+        {
+            cq.ack_events(1);
         }
     }
 }
@@ -259,8 +266,8 @@ impl core::fmt::Debug for CqEvent {
         write!(
             f,
             "CqEvent(of CQ {}, context {:#x})",
-            self.cq.num(),
-            self.cq.context()
+            self.cq_num(),
+            self.context()
         )
     }
 }

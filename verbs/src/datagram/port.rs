@@ -213,7 +213,7 @@ impl Source for DatagramPort {
 impl Drop for DatagramPort {
     fn drop(&mut self) {
         // In the child of a fork, the parent's port stays as it is.
-        if self.device.fork_guard.is_here() {
+        if self.device.is_here() {
             let registration = self.registration.get_mut();
             self.device.background.forget_fd(self.socket.fd());
             self.device.background.forget(registration.token);

@@ -86,7 +86,7 @@ impl RegionBuilder {
     pub fn for_qp(mut self, qp: &Qp) -> Self {
         self.qp = Some(ForQp {
             pd: qp.pd().id(),
-            num: qp.inner().number(),
+            num: qp.number(),
         });
         self
     }
@@ -182,7 +182,7 @@ impl RegionBuilder {
         {
             return Err(RegisterError::QpOfOtherPd { qp: num.get() });
         }
-        let device = self.pd.device();
+        let device = self.pd.device()?;
         let region = device.table.insert(RegionSpec {
             memory,
             to_base: self.to_base,

@@ -109,7 +109,7 @@ impl<'a> Reregister<'a> {
     /// Registers `memory`, or the same memory again without it.
     fn replace(self, memory: Option<Backing>, to_base: Option<u64>) -> Result<(), ReregisterError> {
         let device = Arc::clone(&self.region.device);
-        if self.pd.is_some_and(|pd| !Arc::ptr_eq(pd.device(), &device)) {
+        if self.pd.is_some_and(|pd| !pd.is_of(&device)) {
             return Err(ReregisterError::OtherDevice);
         }
         let Some(old) = &mut self.region.region else {

@@ -202,9 +202,6 @@ impl Background {
         let Runs::Manual(round) = &self.runs else {
             return None;
         };
-        if !self.fork_guard.is_here() {
-            return None;
-        }
         let mut round = round.try_lock()?;
         let before = self.shared.clock.now();
         let busy = self.shared.round(&mut round, Some(Duration::ZERO));
@@ -225,9 +222,6 @@ impl Background {
 
     /// Drops the [kept](Self::keep) sources, because no further round will run.
     pub(crate) fn give_up(&self) {
-        if !self.fork_guard.is_here() {
-            return;
-        }
         // Dropped in the order of their tokens, and without the lock, because their destructors may
         // call the background.
         let kept = std::mem::take(&mut self.shared.state.lock().kept);

@@ -77,7 +77,10 @@ impl Device {
     /// confirmed for one that has failed. Takes no lock, so that a signal handler may call it.
     pub fn finish_confirmations(&self, limit: Duration) {
         const INTERVAL: Duration = Duration::from_micros(50);
-        let all = &self.inner().confirmations;
+        let Ok(inner) = self.inner() else {
+            return;
+        };
+        let all = &inner.confirmations;
         all.exits.store(true, Ordering::Relaxed);
         let mut left = limit;
         while all.late.load(Ordering::Relaxed) > 0 && !left.is_zero() {

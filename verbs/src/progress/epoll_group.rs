@@ -362,7 +362,7 @@ impl Source for EpollGroup {
 impl Drop for EpollGroup {
     fn drop(&mut self) {
         // In the child of a fork the registration belongs to the parent.
-        if self.device.fork_guard.is_here() {
+        if self.device.is_here() {
             self.device.background.forget_fd(self.set.as_fd());
             self.device
                 .background

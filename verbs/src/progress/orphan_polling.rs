@@ -187,7 +187,7 @@ pub(super) mod tests {
         }
 
         fn orphans(&self) -> usize {
-            self.far.inner().orphans.count()
+            self.far.inner().unwrap().orphans.count()
         }
 
         /// Repeats Writes to the far side and polls of `idle` until the connection is an orphan.
@@ -214,7 +214,7 @@ pub(super) mod tests {
         world.far_qp.post_recv(&RecvWr::new(7, &[])).unwrap();
         world.near_qp.post_send(&SendWr::send(1, &[])).unwrap();
         let began = machine_now();
-        while world.far_qp.inner().ctx.recv_cq.is_empty() {
+        while world.far_qp.attributes().recv_cq.is_empty() {
             let _ = world.near_cq.poll_one();
             assert_eq!(world.idle.poll_one(), None);
             // The connection must stay an orphan: otherwise the background would receive the
@@ -236,13 +236,13 @@ pub(super) mod tests {
     fn polls_that_find_its_lock_taken_do_not_count_as_idle() {
         let world = World::new();
         world.until_it_is_an_orphan();
-        let held = world.far_qp.inner().lock();
+        let held = world.far_qp.inner().unwrap().lock();
         for _ in 0..2 * super::IDLE_TURNS {
             assert_eq!(world.idle.poll_one(), None);
         }
         assert_eq!(world.orphans(), 1);
         assert!(
-            world.far.inner().lock_yield.yields() > 0,
+            world.far.inner().unwrap().lock_yield.yields() > 0,
             "the polls yield now and then"
         );
         drop(held);

@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_poll_that_takes_the_last_completion_waits_for_what_is_expected() {
         let world = World::new();
-        let shared = Arc::clone(world.far_cq.shared());
+        let shared = Arc::clone(world.far_cq.shared().unwrap());
         for _ in 0..SIGNS {
             assert!(!shared.expects_reply());
             one_message(&world);
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn nothing_is_expected_once_the_program_has_asked_for_an_event() {
         let world = World::new();
-        let shared = Arc::clone(world.far_cq.shared());
+        let shared = Arc::clone(world.far_cq.shared().unwrap());
         for _ in 0..SIGNS {
             one_message(&world);
             shared.received_unseen(shared.inner.polls());

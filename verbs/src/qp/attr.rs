@@ -91,13 +91,13 @@ impl Qp {
             ord_used: 0,
             local: None,
             peer: None,
-            timeouts: self.inner().device.settings.timeouts,
-            keepalive: self.inner().ctx.keepalive,
+            timeouts: self.attributes().settings.timeouts,
+            keepalive: self.attributes().keepalive,
         };
-        if self.is_inherited() {
+        let Ok(inner) = self.inner() else {
             return attr;
-        }
-        let locked = self.inner().lock();
+        };
+        let locked = inner.lock();
         let conn = &locked.driven.conn;
         attr.state = conn.state;
         attr.ibv_state = ibv_state(conn);
@@ -117,10 +117,7 @@ impl Qp {
     /// ...), or `none`, `reno` or `cubic` for TCP in user space. `None` without a connection.
     #[must_use]
     pub fn congestion_control(&self) -> Option<String> {
-        if self.is_inherited() {
-            return None;
-        }
-        let locked = self.inner().lock();
+        let locked = self.inner().ok()?.lock();
         locked.driven.llp.as_ref()?.congestion_control()
     }
 

@@ -189,8 +189,7 @@ impl QpBuilder {
     /// limit, and for a CQ or an SRQ of another device.
     pub fn build(self, send_cq: &Cq, recv_cq: &Cq) -> Result<Qp, DeviceError> {
         let QpBuilder { pd, caps, .. } = &self;
-        let device = pd.device();
-        device.fork_guard.check()?;
+        let device = pd.device()?;
         let limits = &device.settings.limits;
         check_size("max_send_wr", caps.max_send_wr, 0, limits.max_wr)?;
         check_size("max_recv_wr", caps.max_recv_wr, 0, limits.max_wr)?;
@@ -224,7 +223,12 @@ impl QpBuilder {
         }
         let receives = self.srq.as_ref().map_or(caps.max_recv_wr, |_| 0);
         let in_pd = [pd.take(OfPd::Qps, 1)?, pd.take(OfPd::Receives, receives)?];
-        let (place, num, port) = match &self.rendezvous {
+        let rendezvous = self
+            .rendezvous
+            .as_ref()
+            .map(Rendezvous::inner)
+            .transpose()?;
+        let (place, num, port) = match rendezvous {
             Some(rendezvous) if self.datagrams.is_some() => rendezvous.take_datagram_number()?,
             Some(rendezvous) => rendezvous.take_number()?,
             None => {
@@ -232,14 +236,15 @@ impl QpBuilder {
                 (place, num, None)
             }
         };
-        let srq = self.srq.as_ref().map(Srq::inner);
+        let srq = self.srq.as_ref().map(Srq::inner).transpose()?;
+        let cqs = [Arc::clone(send_cq.shared()?), Arc::clone(recv_cq.shared()?)];
         let receive_places = srq.map_or_else(Arc::default, |srq| Arc::clone(srq.freed()));
         let context = QpContext {
             qp_num: num.get(),
             pd: pd.id(),
             table: Arc::clone(&device.table),
-            send_cq: CqOfQueue::new(&send_cq.shared().inner, Arc::default()),
-            recv_cq: CqOfQueue::new(&recv_cq.shared().inner, receive_places),
+            send_cq: CqOfQueue::new(&cqs[0].inner, Arc::default()),
+            recv_cq: CqOfQueue::new(&cqs[1].inner, receive_places),
             settings: Arc::clone(&device.of_connections),
             caps: QueueCaps {
                 max_send_wr: caps.max_send_wr,
@@ -259,7 +264,7 @@ impl QpBuilder {
             datagrams: self.datagrams,
             keepalive,
         };
-        let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];
+        let uses_srq = self.srq.as_ref().map(Srq::user).transpose()?;
         let inner = QpInner::new(
             Arc::new(context),
             Arc::clone(device),
@@ -272,10 +277,16 @@ impl QpBuilder {
             },
             port,
         );
-        if let Some(rendezvous) = &self.rendezvous {
+        if let Some(rendezvous) = rendezvous {
             rendezvous.enter(&inner);
         }
-        Ok(Qp::new(inner, self, send_cq.clone(), recv_cq.clone()))
+        Ok(Qp::new(
+            inner,
+            self,
+            uses_srq,
+            send_cq.clone(),
+            recv_cq.clone(),
+        ))
     }
 
     /// SRQ of the QP, if one was chosen.

@@ -16,10 +16,9 @@ impl Qp {
     /// passed first, and in the child of a fork.
     #[must_use]
     pub fn drain_sends(&self, timeout: Duration) -> bool {
-        if self.is_inherited() {
+        let Ok(inner) = self.inner() else {
             return false;
-        }
-        let inner = self.inner();
+        };
         let posted_to = inner.lock().driven.conn.sq.posted_to();
         inner.drain(Some(timeout), |conn| conn.sq.completed_to() >= posted_to)
     }
@@ -32,10 +31,9 @@ impl Qp {
     /// if `timeout` passed first, and in the child of a fork.
     #[must_use]
     pub fn drain_receives(&self, timeout: Duration) -> bool {
-        if self.is_inherited() {
+        let Ok(inner) = self.inner() else {
             return false;
-        }
-        let inner = self.inner();
+        };
         let until = inner.lock().driven.conn.rq.completed_when_drained();
         inner.drain(Some(timeout), |conn| conn.rq.completed() >= until)
     }

@@ -379,13 +379,11 @@ impl Qp {
     /// [`ModifyError`], which names the current state and the legal requests. Nothing has changed
     /// then.
     pub fn modify(&self, modify: &QpModify) -> Result<(), ModifyError> {
-        self.inner().device.fork_guard.check()?;
-        let step = self
-            .inner()
-            .with_prepared(|conn| modify.prepare(conn), |conn| modify.apply(conn))?;
+        let inner = self.inner()?;
+        let step = inner.with_prepared(|conn| modify.prepare(conn), |conn| modify.apply(conn))?;
         if step == Move::AbortAndReset {
             // The reset is possible only now that the LLP is gone.
-            self.inner().with(|conn| {
+            inner.with(|conn| {
                 conn.reset();
                 if let Some(access) = modify.access {
                     conn.access = access;
@@ -393,10 +391,10 @@ impl Qp {
             });
         }
         if step.is_abort() {
-            self.inner().changed();
+            inner.changed();
         }
         if modify.discards && step.is_reset() {
-            self.inner().ctx.purge_completions();
+            inner.ctx.purge_completions();
         }
         Ok(())
     }
@@ -407,8 +405,8 @@ impl Qp {
     /// The reason on this side is [`EndReason::Aborted`](crate::EndReason::Aborted). The peer sees
     /// a TCP reset.
     pub fn abort(&self) {
-        if !self.is_inherited() {
-            self.inner().with(Connection::abort);
+        if let Ok(inner) = self.inner() {
+            inner.with(Connection::abort);
         }
     }
 }

@@ -26,7 +26,7 @@ use uwarp_engine::state::QpState;
 use uwarp_llp::LlpError;
 use uwarp_mpa::{ConfigError, Negotiated, Revision, Role, RtrKinds};
 
-use super::{Rendezvous, refuse};
+use super::{RendezvousInner, refuse};
 use crate::cm::{AcceptOptions, ConnectOptions, ConnectRequest, connect_pair};
 use crate::device::DeviceError;
 use crate::qp::Qp;
@@ -158,7 +158,7 @@ enum Verdict {
 impl Qp {
     /// Connects the QP to the QP with a number, as programs do that exchange numbers by a
     /// connection of their own (`ibv_modify_qp` to RTR and RTS). Returns at once. The other side
-    /// does the same with the number of this QP. Both need a [`Rendezvous`].
+    /// does the same with the number of this QP. Both need a [`Rendezvous`](crate::Rendezvous).
     ///
     /// Sends may be posted from now on. They wait until the two QPs have met, at most for
     /// [`PairOptions::patience`]. Receives may have been posted before.
@@ -174,14 +174,14 @@ impl Qp {
     /// [`PairError`]. Nothing has changed then, except that a QP that was to be connected to itself
     /// is in state `Error` if the connection could not be watched.
     pub fn pair(&self, peer: PeerQp, options: &PairOptions) -> Result<(), PairError> {
-        let inner = self.inner();
-        inner.device.fork_guard.check()?;
+        let inner = self.inner()?;
         if inner.ctx.datagrams.is_some() {
             return Err(PairError::ForDatagrams);
         }
         let Some(rendezvous) = self.rendezvous() else {
             return Err(PairError::NoRendezvous);
         };
+        let rendezvous = rendezvous.inner()?;
         if inner.device.settings.revision != Revision::Two {
             return Err(ConfigError::PeerToPeerNeedsRevisionTwo.into());
         }
@@ -192,10 +192,9 @@ impl Qp {
     /// Sets the maximum time that sends wait for a peer that was given by [`Qp::pair`]
     /// ([`PairOptions::patience`]). Does nothing for any other QP.
     pub fn set_patience(&self, patience: Option<Duration>) {
-        if self.is_inherited() {
+        let Ok(inner) = self.inner() else {
             return;
-        }
-        let inner = self.inner();
+        };
         let mut locked = inner.lock();
         locked.driven.conn.set_patience(patience);
         if locked.driven.llp.is_some() {
@@ -211,7 +210,7 @@ impl QpInner {
         self: &Arc<Self>,
         peer: PeerQp,
         options: &PairOptions,
-        rendezvous: &Rendezvous,
+        rendezvous: &RendezvousInner,
     ) -> Result<(), PairError> {
         let ird = if self.ctx.unreliable { 0 } else { options.ird };
         let options = &options.ird(ird);
@@ -247,7 +246,7 @@ impl QpInner {
             calls_first,
             local: options.local,
             ird: options.ird,
-            any_source: rendezvous.any_source(),
+            any_source: rendezvous.options.any_source,
         }));
         self.attend_meeting(&mut locked, now);
         Ok(())

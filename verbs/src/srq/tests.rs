@@ -42,7 +42,7 @@ fn resize(srq: &Srq, max_wr: u32) -> Result<(), ModifySrqError> {
 fn take(srq: &Srq, count: usize) -> Vec<(u64, bool)> {
     (0..count)
         .map(|_| {
-            let taken = srq.inner().take(None, None);
+            let taken = srq.inner().unwrap().take(None, None);
             (taken.wqe.unwrap().wr_id, taken.limit_reached)
         })
         .collect()
@@ -68,7 +68,7 @@ fn receives_are_taken_in_the_order_of_posting() {
     assert_eq!(srq.posted(), 5);
     let order: Vec<u64> = take(&srq, 5).iter().map(|(wr_id, _)| *wr_id).collect();
     assert_eq!(order, [0, 1, 2, 3, 4]);
-    assert!(srq.inner().take(None, None).wqe.is_none());
+    assert!(srq.inner().unwrap().take(None, None).wqe.is_none());
 }
 
 #[test]
@@ -290,7 +290,7 @@ impl ReceiveWaiter for Hungry {
     fn receive_posted(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         for _ in 0..self.takes {
-            if self.srq.inner().take(None, None).wqe.is_some() {
+            if self.srq.inner().unwrap().take(None, None).wqe.is_some() {
                 self.log.lock().unwrap().push(self.name);
             }
         }
@@ -317,7 +317,13 @@ fn hungry(srq: &Srq, takes: &[usize]) -> (Vec<Arc<Hungry>>, Arc<Mutex<Vec<u32>>>
                 weak
             };
             for _ in 0..2 {
-                assert!(srq.inner().take(None, Some((name, &weak))).wqe.is_none());
+                assert!(
+                    srq.inner()
+                        .unwrap()
+                        .take(None, Some((name, &weak)))
+                        .wqe
+                        .is_none()
+                );
             }
             waiter
         })

@@ -155,6 +155,8 @@ fn in_the_child(world: &World) {
     let error = channel.get_event(None).unwrap_err();
     assert!(matches!(error, ChannelError::Inherited(_)), "{error}");
     assert_eq!((channel.waiting(), channel.cq_count()), (0, 0));
+    assert_eq!(sleeper.capacity(), 0);
+    assert!(device.datagram_path(None, to.ip()).is_err());
 
     let error = device.create_cq(1).unwrap_err();
     assert!(matches!(error, DeviceError::Inherited(_)), "{error}");

@@ -115,7 +115,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         // In the child of a fork the lock may be held by a thread that does not exist there.
-        if self.group.device.fork_guard.is_here() {
+        if self.group.device.is_here() {
             let left = self.group.members.write().remove(self.index);
             drop(left);
         }
