@@ -512,7 +512,7 @@ impl Cq {
         loop {
             let taken = shared.poll(out, false);
             let over = || deadline.is_some_and(|deadline| deadline <= machine_now());
-            if taken > 0 || out.is_empty() || self.is_inherited() || over() {
+            if taken > 0 || out.is_empty() || self.shared.here().is_none() || over() {
                 return taken;
             }
             let taken = shared.sleep(out, deadline);
@@ -520,12 +520,6 @@ impl Cq {
                 return taken;
             }
         }
-    }
-
-    /// Returns true in the child of a fork, where no completion ever arrives.
-    #[inline]
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.shared.here().is_none()
     }
 
     /// Returns true if this CQ belongs to `device`.

@@ -178,10 +178,7 @@ impl Qp {
     /// [`Inherited`] in the child of a fork, where posting is not possible.
     #[inline]
     pub(crate) fn to_post(&self) -> Result<&Arc<QpInner>, PostError> {
-        self.inner.get().map_err(|inherited| PostError {
-            index: 0,
-            kind: inherited.into(),
-        })
+        self.inner.get().map_err(refused)
     }
 
     /// Returns the shared part of the QP, for a call that makes a check at each of several steps.
@@ -202,11 +199,6 @@ impl Qp {
     /// Returns true if the QP belongs to `device`.
     pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
         Arc::ptr_eq(&self.inner.unguarded().device, device)
-    }
-
-    #[inline]
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.inner.here().is_none()
     }
 
     /// Number of this QP, unique on its device (`ibv_qp.qp_num`). Completions carry it.
@@ -569,6 +561,14 @@ impl Qp {
         self.inner
             .here()
             .is_some_and(|inner| inner.with(crate::connection::Connection::reset))
+    }
+}
+
+/// Returns the error of a post to an object of the parent process.
+pub(crate) fn refused(inherited: Inherited) -> PostError {
+    PostError {
+        index: 0,
+        kind: inherited.into(),
     }
 }
 

@@ -10,6 +10,7 @@ use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use crate::device::{DeviceError, DeviceInner, check_size};
 use crate::event_queue::EventQueue;
 use crate::pd::Pd;
+use crate::qp::refused;
 use uwarp_engine::connection::PostError;
 use uwarp_engine::event::{AsyncEvent, EventObject};
 use uwarp_engine::limits::{Number, OfPd, PdCharge, Place};
@@ -274,11 +275,7 @@ impl Srq {
     /// [`PostError`] names the first request that was refused. Those before it were posted, and
     /// those after it were not.
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let inner = self.inner().map_err(|inherited| PostError {
-            index: 0,
-            kind: inherited.into(),
-        })?;
-        inner.post(wrs)
+        self.inner().map_err(refused)?.post(wrs)
     }
 
     fn counts(&self) -> Counts {

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
+use uwarp_engine::fork_guard::ForkGuarded;
 use uwarp_engine::mem::RemoteBuffer;
 use uwarp_engine::state::QpState;
 
@@ -19,7 +20,7 @@ use super::table::{InFlightMemory, Ops, ReclaimedMemory};
 use crate::cm::{Attempts, connect_outcome, resolve};
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::device::DeviceError;
-use crate::qp::{ConnectionInfo, Qp, QpCaps};
+use crate::qp::{ConnectionInfo, Qp, QpCaps, refused};
 use crate::{ConnectError, ConnectOptions, Connected};
 use uwarp_engine::connection::{PostError, PostErrorKind};
 use uwarp_engine::event::EndReason;
@@ -37,7 +38,7 @@ pub struct Connection {
     // Declared first, so dropped first: dropping the QP flushes the operations in progress, and
     // `ops` reclaims their buffers.
     pub(super) qp: Qp,
-    pub(super) ops: Arc<Ops>,
+    ops: ForkGuarded<Arc<Ops>>,
     pub(super) domain: Domain,
     /// Buffers for the results of atomic operations. The first atomic operation allocates them.
     pub(super) cells: OnceLock<BufferPool>,
@@ -91,21 +92,25 @@ impl Connection {
     }
 
     fn made(domain: &Domain, caps: QpCaps, srq: Option<&Srq>) -> Result<Connection, DeviceError> {
-        let receives = srq.map_or(caps.max_recv_wr, |srq| srq.shared.srq.query().max_wr);
+        let receives = srq.map_or(caps.max_recv_wr, |srq| srq.srq.query().max_wr);
         let depth = caps.max_send_wr.saturating_add(receives).max(1);
         let cq = domain.device().create_cq(depth)?;
         let mut builder = domain.pd().qp().caps(caps);
         if let Some(srq) = srq {
-            builder = builder.srq(&srq.shared.srq);
+            builder = builder.srq(&srq.srq);
         }
         let qp = builder.build(&cq, &cq)?;
-        let shared = srq.map(|srq| Arc::clone(&srq.shared));
+        let shared = match srq {
+            Some(srq) => Some(Arc::clone(srq.shared.get()?)),
+            None => None,
+        };
         let own = srq.map_or(caps.max_recv_wr, |_| 0);
-        let ops = Ops::new(cq, caps.max_send_wr, own, shared)?;
+        let completions = Arc::clone(&cq.shared()?.inner);
+        let ops = Ops::new(completions, caps.max_send_wr, own, shared);
         qp.inner()?.watch(Arc::<Ops>::clone(&ops));
         Ok(Connection {
             qp,
-            ops,
+            ops: ForkGuarded::new(ops),
             domain: domain.clone(),
             cells: OnceLock::new(),
         })
@@ -144,7 +149,7 @@ impl Connection {
             let to = attempts.begin()?;
             let outcome = poll_fn(|cx| {
                 let qp = self.qp.inner()?;
-                self.ops.changed.register(cx.waker());
+                self.ops.get()?.changed.register(cx.waker());
                 match connect_outcome(&qp.lock(), to) {
                     Some(outcome) => Poll::Ready(outcome),
                     None => Poll::Pending,
@@ -225,6 +230,14 @@ impl Connection {
         self.plain().read(buf, remote).await
     }
 
+    /// Returns the operations, to post one.
+    ///
+    /// # Errors
+    /// The connection was created before a fork.
+    pub(super) fn ops(&self) -> Result<&Ops, PostError> {
+        self.ops.get().map(|ops| &**ops).map_err(refused)
+    }
+
     /// Runs a work request that places up to `len` bytes into a buffer, and waits for its
     /// completion.
     pub(super) async fn sink(
@@ -233,13 +246,14 @@ impl Connection {
         len: usize,
         request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
     ) -> (Result<Completion, Error>, RegisteredBuf) {
-        if let Err(error) = self.qp.to_post() {
-            return (Err(error.into()), buf);
-        }
-        let slot = self.ops.room().await;
+        let ops = match self.ops() {
+            Ok(ops) => ops,
+            Err(error) => return (Err(error.into()), buf),
+        };
+        let slot = ops.room().await;
         let in_flight = buf.start_transfer();
         let sink = [in_flight.room(len)];
-        self.run(slot, in_flight, |wr_id| {
+        self.run(ops, slot, in_flight, |wr_id| {
             self.qp.post_send(&request(wr_id, &sink))
         })
         .await
@@ -251,13 +265,14 @@ impl Connection {
         buf: RegisteredBuf,
         request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
     ) -> (Result<Completion, Error>, RegisteredBuf) {
-        if let Err(error) = self.qp.to_post() {
-            return (Err(error.into()), buf);
-        }
-        let slot = self.ops.room().await;
+        let ops = match self.ops() {
+            Ok(ops) => ops,
+            Err(error) => return (Err(error.into()), buf),
+        };
+        let slot = ops.room().await;
         let in_flight = buf.start_transfer();
         let source = [in_flight.content()];
-        self.run(slot, in_flight, |wr_id| {
+        self.run(ops, slot, in_flight, |wr_id| {
             self.qp.post_send(&request(wr_id, &source))
         })
         .await
@@ -266,11 +281,12 @@ impl Connection {
     /// Posts the work request of a slot, and waits for its completion.
     async fn run(
         &self,
+        ops: &Ops,
         slot: u32,
         buf: InFlightBuf,
         post: impl FnOnce(u64) -> Result<(), PostError>,
     ) -> (Result<Completion, Error>, RegisteredBuf) {
-        match self.ops.start(slot, Some(InFlightMemory::Buf(buf)), post) {
+        match ops.start(slot, Some(InFlightMemory::Buf(buf)), post) {
             Ok(flight) => {
                 let (completion, memory) = flight.await;
                 (self.result(completion), ReclaimedMemory::buf(memory))
@@ -284,9 +300,9 @@ impl Connection {
         &self,
         request: impl FnOnce(u64) -> Result<(), PostError>,
     ) -> Result<(), Error> {
-        self.qp.to_post()?;
-        let slot = self.ops.room().await;
-        match self.ops.start(slot, None, request) {
+        let ops = self.ops()?;
+        let slot = ops.room().await;
+        match ops.start(slot, None, request) {
             Ok(flight) => self.result(flight.await.0).map(|_| ()),
             Err((error, _)) => Err(error.into()),
         }
@@ -307,10 +323,11 @@ impl Connection {
         reason = "the buffer comes back; a refusal is rare"
     )]
     pub fn post_recv(&self, buf: RegisteredBuf) -> Result<(), (Error, RegisteredBuf)> {
-        if let Err(error) = self.qp.to_post() {
-            return Err((error.into(), buf));
-        }
-        let Some(slot) = self.ops.receive_slot() else {
+        let ops = match self.ops() {
+            Ok(ops) => ops,
+            Err(error) => return Err((error.into(), buf)),
+        };
+        let Some(slot) = ops.receive_slot() else {
             let context = self.qp.attributes();
             let depth = context.caps.max_recv_wr as usize;
             let kind = match &context.srq {
@@ -323,7 +340,7 @@ impl Connection {
         let in_flight = buf.start_transfer();
         let sink = [in_flight.room(capacity)];
         let memory = Some(InFlightMemory::Buf(in_flight));
-        let posted = self.ops.start(slot, memory, |wr_id| {
+        let posted = ops.start(slot, memory, |wr_id| {
             self.qp.post_recv(&RecvWr::new(wr_id, &sink))
         });
         match posted {
@@ -348,13 +365,17 @@ impl Connection {
     /// See [`Error`]. A buffer is always returned. After the connection has ended, each call still
     /// returns one buffer: `buf`, or one posted earlier.
     pub async fn recv(&self, buf: RegisteredBuf) -> (Result<Received, Error>, RegisteredBuf) {
+        let ops = match self.ops() {
+            Ok(ops) => ops,
+            Err(error) => return (Err(error.into()), buf),
+        };
         let waiting = match self.post_recv(buf) {
             Ok(()) => None,
             Err((Error::Refused(error), buf)) if is_full(&error) => Some(buf),
             Err((error, buf)) => return (Err(error), buf),
         };
-        let slot = self.ops.message().await;
-        let (completion, buf) = match self.ops.take(slot) {
+        let slot = ops.message().await;
+        let (completion, buf) = match ops.take(slot) {
             Some((completion, memory)) => (completion, ReclaimedMemory::buf(memory)),
             None => unreachable!("the receive of a granted message has completed"),
         };
@@ -377,25 +398,30 @@ impl Connection {
     /// # Errors
     /// [`Error::Failed`] if the connection has ended and all its messages were taken.
     pub async fn recv_shared(&self) -> Result<(Received, RegisteredBuf), Error> {
-        let mut message = self.ops.message();
+        let ops = self.ops()?;
+        let mut message = ops.message();
         let slot = poll_fn(|cx| {
-            self.ops.changed.register(cx.waker());
+            // The future may be inherited.
+            let Some(ops) = self.ops.here() else {
+                return Poll::Pending;
+            };
+            ops.changed.register(cx.waker());
             if let Poll::Ready(slot) = Pin::new(&mut message).poll(cx) {
                 return Poll::Ready(Some(slot));
             }
-            if self.qp.is_inherited() || self.qp.state() != QpState::Error {
+            if self.qp.state() != QpState::Error {
                 return Poll::Pending;
             }
             // Another thread may have ended the connection without delivering earlier completions
             // yet.
-            self.ops.deliver();
+            ops.deliver();
             match Pin::new(&mut message).poll(cx) {
                 Poll::Ready(slot) => Poll::Ready(Some(slot)),
                 Poll::Pending => Poll::Ready(None),
             }
         })
         .await;
-        let Some((completion, memory)) = slot.and_then(|slot| self.ops.take(slot)) else {
+        let Some((completion, memory)) = slot.and_then(|slot| ops.take(slot)) else {
             return Err(self.ended());
         };
         let received = self.result(completion)?;
@@ -435,10 +461,10 @@ impl Connection {
     /// same holds for every connection in the child of a fork.
     pub async fn closed(&self) -> EndReason {
         poll_fn(|cx| {
-            if self.qp.is_inherited() {
+            let Some(ops) = self.ops.here() else {
                 return Poll::Ready(());
-            }
-            self.ops.changed.register(cx.waker());
+            };
+            ops.changed.register(cx.waker());
             match self.qp.state() {
                 QpState::Error | QpState::Idle => Poll::Ready(()),
                 _ => Poll::Pending,
@@ -483,7 +509,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.ops.abandon_all();
+        if let Some(ops) = self.ops.here() {
+            ops.abandon_all();
+        }
     }
 }
 

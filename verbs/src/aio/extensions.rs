@@ -184,7 +184,7 @@ impl Flagged<'_> {
         request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
     ) -> Result<u64, Error> {
         fits(WORD as u64, remote.len, "the remote memory")?;
-        self.connection.qp.to_post()?;
+        self.connection.ops()?;
         let cell = self.connection.cells()?.get().await;
         let (result, cell) = self
             .connection

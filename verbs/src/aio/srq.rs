@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use uwarp_engine::fork_guard::ForkGuarded;
 use uwarp_engine::mem::Sge;
 
 use super::Domain;
@@ -11,6 +12,7 @@ use super::buf::{InFlightBuf, RegisteredBuf};
 use super::error::Error;
 use crate::completion::Completion;
 use crate::device::DeviceError;
+use crate::qp::refused;
 use crate::srq::{ModifySrqError, SrqAttr, SrqModify};
 use uwarp_engine::connection::{PostError, PostErrorKind};
 use uwarp_engine::wr::RecvWr;
@@ -45,12 +47,12 @@ const SHARED: u64 = 1 << 32;
 /// ```
 #[derive(Clone)]
 pub struct Srq {
-    pub(super) shared: Arc<Shared>,
+    pub(super) srq: crate::Srq,
+    pub(super) shared: ForkGuarded<Arc<Shared>>,
 }
 
 /// The queue and its buffers. Each connection keeps a reference until its QP is gone.
 pub(super) struct Shared {
-    pub(super) srq: crate::Srq,
     domain: Domain,
     slots: Mutex<Slots>,
 }
@@ -71,14 +73,14 @@ impl Srq {
         let srq = domain.pd().create_srq(attr)?;
         let slots = attr.max_wr;
         Ok(Srq {
-            shared: Arc::new(Shared {
-                srq,
+            srq,
+            shared: ForkGuarded::new(Arc::new(Shared {
                 domain: domain.clone(),
                 slots: Mutex::new(Slots {
                     bufs: (0..slots).map(|_| None).collect(),
                     free: (0..slots).rev().collect(),
                 }),
-            }),
+            })),
         })
     }
 
@@ -93,16 +95,16 @@ impl Srq {
         reason = "the buffer comes back; a refusal is rare"
     )]
     pub fn post_recv(&self, buf: RegisteredBuf) -> Result<(), (Error, RegisteredBuf)> {
-        let shared = &*self.shared;
-        let refused = |kind| PostError { index: 0, kind }.into();
-        if let Err(inherited) = shared.domain.pd().device() {
-            return Err((refused(inherited.into()), buf));
-        }
+        let shared = match self.shared.get() {
+            Ok(shared) => shared,
+            Err(inherited) => return Err((refused(inherited).into(), buf)),
+        };
         let mut slots = shared.slots.lock();
         let Some(slot) = slots.free.pop() else {
             let depth = slots.bufs.len();
             drop(slots);
-            return Err((refused(PostErrorKind::SrqFull { depth }), buf));
+            let kind = PostErrorKind::SrqFull { depth };
+            return Err((PostError { index: 0, kind }.into(), buf));
         };
         let capacity = buf.capacity();
         let in_flight = buf.start_transfer();
@@ -112,7 +114,7 @@ impl Srq {
         slots.bufs[slot as usize] = Some(in_flight);
         drop(slots);
         let wr = RecvWr::new(SHARED | u64::from(slot), &sink);
-        match shared.srq.post_recv(&wr) {
+        match self.srq.post_recv(&wr) {
             Ok(()) => Ok(()),
             Err(error) => {
                 let buf = shared.take(slot, None);
@@ -134,19 +136,19 @@ impl Srq {
             limit: Some(limit),
             ..SrqModify::default()
         };
-        self.shared.srq.modify(change)
+        self.srq.modify(change)
     }
 
     /// Number of receives that no message has taken yet.
     #[must_use]
     pub fn posted(&self) -> usize {
-        self.shared.srq.posted()
+        self.srq.posted()
     }
 
     /// Number of the queue, as the device's asynchronous events use it.
     #[must_use]
     pub fn srq_num(&self) -> u32 {
-        self.shared.srq.srq_num()
+        self.srq.srq_num()
     }
 }
 

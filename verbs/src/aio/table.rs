@@ -33,14 +33,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
-use uwarp_engine::fork_guard::Inherited;
+use uwarp_engine::fork_guard::ForkGuarded;
 
 use super::buf::{InFlightBuf, RegisteredBuf};
 use super::gate::{Gate, Ticket};
 use super::srq::Shared;
 use super::wakers::Wakers;
 use crate::completion::{Completion, CqInner};
-use crate::cq::Cq;
 use crate::mr::MemoryRegion;
 use crate::qp::guard::Watcher;
 
@@ -49,8 +48,7 @@ const BATCH: usize = 8;
 
 /// All operations of a connection, and the tasks that wait for them.
 pub(super) struct Ops {
-    cq: Cq,
-    /// Completions of the CQ.
+    /// Completions of the connection's CQ.
     completions: Arc<CqInner>,
     /// Shared receive queue, if the connection uses one.
     shared: Option<Arc<Shared>>,
@@ -145,15 +143,14 @@ pub(super) type Outcome = (Completion, Option<ReclaimedMemory>);
 
 impl Ops {
     pub(super) fn new(
-        cq: Cq,
+        completions: Arc<CqInner>,
         sends: u32,
         recvs: u32,
         shared: Option<Arc<Shared>>,
-    ) -> Result<Arc<Self>, Inherited> {
+    ) -> Arc<Self> {
         let slots = (0..sends + recvs).map(|_| Slot::default()).collect();
-        Ok(Arc::new(Ops {
-            completions: Arc::clone(&cq.shared()?.inner),
-            cq,
+        Arc::new(Ops {
+            completions,
             shared,
             table: Mutex::new(Table {
                 slots,
@@ -169,7 +166,7 @@ impl Ops {
                 messages: Gate::default(),
             }),
             changed: Wakers::default(),
-        }))
+        })
     }
 
     /// Waits for a place in the send queue. The caller passes the slot to [`start`](Self::start) at
@@ -202,7 +199,7 @@ impl Ops {
         self.table.lock().begin(slot, State::InFlight, memory);
         match post(u64::from(slot)) {
             Ok(()) => Ok(CompletionFuture {
-                ops: self,
+                ops: ForkGuarded::new(self),
                 slot: Some(slot),
             }),
             Err(error) => {
@@ -268,9 +265,6 @@ impl Ops {
 
     /// Abandons all operations: their buffers return to the pool when they complete.
     pub(super) fn abandon_all(&self) {
-        if self.cq.is_inherited() {
-            return;
-        }
         let count = self.table.lock().slots.len();
         for slot in 0..u32::try_from(count).unwrap_or(u32::MAX) {
             self.abandon(slot);
@@ -279,9 +273,6 @@ impl Ops {
 
     /// Marks an operation as abandoned, or frees its slot if it has completed.
     fn abandon(&self, slot: u32) {
-        if self.cq.is_inherited() {
-            return;
-        }
         // Dropped or called after the lock was released.
         let mut left: (Option<Outcome>, Option<Waker>, Option<Waker>) = (None, None, None);
         let mut table = self.table.lock();
@@ -483,7 +474,7 @@ enum GateKind {
 
 /// Waits for a unit of a gate; resolves to a slot number.
 pub(super) struct GateFuture<'a> {
-    ops: &'a Ops,
+    ops: ForkGuarded<&'a Ops>,
     kind: GateKind,
     ticket: Option<Ticket>,
 }
@@ -491,7 +482,7 @@ pub(super) struct GateFuture<'a> {
 impl<'a> GateFuture<'a> {
     fn new(ops: &'a Ops, kind: GateKind) -> Self {
         GateFuture {
-            ops,
+            ops: ForkGuarded::new(ops),
             kind,
             ticket: None,
         }
@@ -523,12 +514,12 @@ impl Future for GateFuture<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<u32> {
         let this = self.get_mut();
-        if this.ops.cq.is_inherited() {
+        let Some(ops) = this.ops.here() else {
             return Poll::Pending;
-        }
+        };
         if this.ticket.is_none() {
             // Fast path without a waker.
-            let mut table = this.ops.table.lock();
+            let mut table = ops.table.lock();
             if table.gate(this.kind).try_take()
                 && let Some(slot) = table.unit(this.kind)
             {
@@ -536,7 +527,7 @@ impl Future for GateFuture<'_> {
             }
         }
         let mut waker = Some(cx.waker().clone());
-        let mut table = this.ops.table.lock();
+        let mut table = ops.table.lock();
         let gate = table.gate(this.kind);
         let mine = match this.ticket {
             Some(ticket) => gate.poll(ticket, &mut waker),
@@ -561,9 +552,9 @@ impl Future for GateFuture<'_> {
 impl Drop for GateFuture<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket
-            && !self.ops.cq.is_inherited()
+            && let Some(ops) = self.ops.here()
         {
-            let [next, own] = self.ops.table.lock().gate(self.kind).leave(ticket);
+            let [next, own] = ops.table.lock().gate(self.kind).leave(ticket);
             next.into_iter().for_each(Waker::wake);
             drop(own);
         }
@@ -572,7 +563,7 @@ impl Drop for GateFuture<'_> {
 
 /// Waits for the completion of a posted work request. Dropping it does not cancel the work request.
 pub(super) struct CompletionFuture<'a> {
-    ops: &'a Ops,
+    ops: ForkGuarded<&'a Ops>,
     slot: Option<u32>,
 }
 
@@ -589,15 +580,15 @@ impl Future for CompletionFuture<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let this = self.get_mut();
-        let Some(slot) = this.slot.filter(|_| !this.ops.cq.is_inherited()) else {
+        let (Some(slot), Some(ops)) = (this.slot, this.ops.here()) else {
             return Poll::Pending;
         };
-        if let Some(outcome) = this.ops.take(slot) {
+        if let Some(outcome) = ops.take(slot) {
             this.slot = None;
             return Poll::Ready(outcome);
         }
         let mut waker = Some(cx.waker().clone());
-        let mut table = this.ops.table.lock();
+        let mut table = ops.table.lock();
         if let Some(place) = table.slots.get_mut(slot as usize)
             && place.state == State::InFlight
         {
@@ -608,14 +599,16 @@ impl Future for CompletionFuture<'_> {
         drop(table);
         // The request completed between `take` and the lock.
         this.slot = None;
-        this.ops.take(slot).map_or(Poll::Pending, Poll::Ready)
+        ops.take(slot).map_or(Poll::Pending, Poll::Ready)
     }
 }
 
 impl Drop for CompletionFuture<'_> {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.ops.abandon(slot);
+        if let Some(slot) = self.slot
+            && let Some(ops) = self.ops.here()
+        {
+            ops.abandon(slot);
         }
     }
 }

@@ -122,33 +122,30 @@ impl Unsignaled<'_> {
         request: impl for<'w> FnOnce(u64, &'w [crate::Sge]) -> SendWr<'w>,
     ) -> Result<(), (Error, RegisteredBuf)> {
         let Flagged { connection, .. } = self.0;
-        if let Err(error) = connection.qp.to_post() {
-            return Err((error.into(), buf));
-        }
-        let slot = connection.ops.room().await;
+        let ops = match connection.ops() {
+            Ok(ops) => ops,
+            Err(error) => return Err((error.into(), buf)),
+        };
+        let slot = ops.room().await;
         let last = buf.is_last();
         let in_flight = buf.start_transfer();
         let source = [in_flight.content()];
         let memory = Some(InFlightMemory::Buf(in_flight));
-        let posted = connection
-            .ops
-            .start_unsignaled(slot, memory, last, |wr_id, signaled| {
-                let wr = self.0.mark(request(wr_id, &source));
-                connection.qp.post_send(&unsignaled_unless(wr, signaled))
-            });
+        let posted = ops.start_unsignaled(slot, memory, last, |wr_id, signaled| {
+            let wr = self.0.mark(request(wr_id, &source));
+            connection.qp.post_send(&unsignaled_unless(wr, signaled))
+        });
         posted.map_err(|(error, memory)| (error.into(), ReclaimedMemory::buf(memory)))
     }
 
     async fn bare<'w>(self, request: impl FnOnce(u64) -> SendWr<'w>) -> Result<(), Error> {
         let Flagged { connection, .. } = self.0;
-        connection.qp.to_post()?;
-        let slot = connection.ops.room().await;
-        let posted = connection
-            .ops
-            .start_unsignaled(slot, None, false, |wr_id, signaled| {
-                let wr = self.0.mark(request(wr_id));
-                connection.qp.post_send(&unsignaled_unless(wr, signaled))
-            });
+        let ops = connection.ops()?;
+        let slot = ops.room().await;
+        let posted = ops.start_unsignaled(slot, None, false, |wr_id, signaled| {
+            let wr = self.0.mark(request(wr_id));
+            connection.qp.post_send(&unsignaled_unless(wr, signaled))
+        });
         posted.map_err(|(error, _)| error.into())
     }
 }

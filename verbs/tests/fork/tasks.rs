@@ -123,6 +123,7 @@ fn in_the_child(device: &Device, tasks: &Tasks, held: RegisteredBuf) {
     refused(&result.unwrap_err());
     let (result, held) = once(ours.recv(held)).unwrap();
     refused(&result.map(drop).unwrap_err());
+    refused(&once(ours.recv_shared()).unwrap().map(drop).unwrap_err());
     let (error, held) = ours.post_recv(held).unwrap_err();
     refused(&error);
     let nowhere = RemoteBuffer {
