@@ -16,14 +16,13 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use super::{Buffer, Sge};
-use crate::fork_guard::ForkGuard;
+use crate::fork_guard::ForkGuarded;
 
 /// A buffer that is lent out in pieces of one size.
 pub struct Pieces {
     buffer: Arc<Buffer>,
     size: usize,
-    fork_guard: ForkGuard,
-    state: Mutex<State>,
+    state: ForkGuarded<Mutex<State>>,
 }
 
 struct State {
@@ -61,8 +60,7 @@ impl Pieces {
         Arc::new(Pieces {
             buffer,
             size,
-            fork_guard: ForkGuard::here(),
-            state: Mutex::new(state),
+            state: ForkGuarded::new(Mutex::new(state)),
         })
     }
 
@@ -73,16 +71,12 @@ impl Pieces {
 
     /// Number of free pieces; 0 in the child of a fork.
     pub fn free(&self) -> usize {
-        if !self.fork_guard.is_here() {
-            return 0;
-        }
-        self.state.lock().free.len()
+        self.state.here().map_or(0, |state| state.lock().free.len())
     }
 
     /// Takes a free piece, if there is one.
     pub fn take(self: &Arc<Self>) -> Option<Loan> {
-        self.fork_guard.check().ok()?;
-        let index = self.state.lock().free.pop()?;
+        let index = self.state.here()?.lock().free.pop()?;
         Some(Loan {
             of: Arc::clone(self),
             index,
@@ -92,10 +86,10 @@ impl Pieces {
     /// Takes a free piece, or registers `waker`, which is called when a piece is returned. In the
     /// child of a fork the waker is never called.
     pub fn take_or_wait(self: &Arc<Self>, waker: &Waker) -> Option<Loan> {
-        self.fork_guard.check().ok()?;
+        let state = self.state.here()?;
         // Cloned before the lock, because a waker runs foreign code.
         let waker = waker.clone();
-        let mut state = self.state.lock();
+        let mut state = state.lock();
         let Some(index) = state.free.pop() else {
             if !state.waiting.iter().any(|old| old.will_wake(&waker)) {
                 state.waiting.push(waker);
@@ -110,11 +104,11 @@ impl Pieces {
     }
 
     fn give_back(&self, index: u32) {
-        if !self.fork_guard.is_here() {
+        let Some(state) = self.state.here() else {
             return;
-        }
+        };
         let waiting = {
-            let mut state = self.state.lock();
+            let mut state = state.lock();
             state.free.push(index);
             std::mem::take(&mut state.waiting)
         };
