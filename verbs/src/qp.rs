@@ -21,8 +21,8 @@ use uwarp_llp::Llp;
 use uwarp_mpa::Revision;
 
 use crate::cm::{ConnectError, ConnectOptions, Connected};
-use crate::cq::Cq;
 use crate::connection::QpContext;
+use crate::cq::Cq;
 use crate::device::DeviceInner;
 use crate::mw::MemoryWindow;
 use crate::pd::Pd;
@@ -34,6 +34,7 @@ use inner::QpInner;
 use uwarp_engine::connection::PostErrorKind;
 use uwarp_engine::connection::{FlightRecord, PostError, each};
 use uwarp_engine::event::EndReason;
+use uwarp_engine::limits::Number;
 use uwarp_engine::setters;
 use uwarp_engine::wr::{BindWr, RecvWr, SendWr};
 

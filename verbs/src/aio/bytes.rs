@@ -71,15 +71,13 @@ impl Flagged<'_> {
         bytes: Bytes,
         request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
     ) -> Result<(), Error> {
-        let Connection {
-            qp, ops, domain, ..
-        } = self.connection;
+        let Connection { qp, domain, .. } = self.connection;
         let most = u32::MAX;
         fits(bytes.len() as u64, most.into(), "the longest message")?;
         if bytes.is_empty() {
             return self.bare(|wr_id| request(wr_id, &[])).await;
         }
-        qp.check()?;
+        let ops = self.connection.ops()?;
         let len = u32::try_from(bytes.len()).unwrap_or(most);
         let region = domain
             .pd()
