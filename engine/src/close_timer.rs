@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::policy::CLOSE_CHECKS;
 use crate::times::after;
 
 /// Number of bytes that must be acknowledged within the limit for a close to continue, unless fewer
@@ -10,9 +11,6 @@ use crate::times::after;
 /// months. With the default limit of 5 s this is 0.8 kB/s. A close with the 4 MiB that Linux lets
 /// TCP queue (`tcp_wmem`) then ends within an hour and a half.
 pub const LEAST: u64 = 4 * 1024;
-/// Number of checks of TCP's queue within one limit. The close ends at most an eighth of the limit
-/// too late.
-const CHECKS: u32 = 8;
 
 /// Ends a close in which the peer makes no progress.
 ///
@@ -43,7 +41,7 @@ impl CloseTimer {
 
     /// Returns when the first check after a start or restart at `from` is due.
     pub fn first_check(&self, from: Instant) -> Instant {
-        self.until.min(after(from, self.limit / CHECKS))
+        self.until.min(after(from, self.limit / CLOSE_CHECKS))
     }
 
     /// Records the position that the peer has acknowledged. `goal` is the end of the bytes that
@@ -108,7 +106,7 @@ mod tests {
         let late = given_up_after(1000, |passed| if passed > LIMIT / 2 { 1000 } else { 0 });
         let late = late.unwrap();
         assert!(
-            late > LIMIT && late <= LIMIT + LIMIT / 2 + LIMIT / CHECKS,
+            late > LIMIT && late <= LIMIT + LIMIT / 2 + LIMIT / CLOSE_CHECKS,
             "{late:?}"
         );
     }

@@ -11,9 +11,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use crate::mem::wiped_on_fork;
+use crate::policy::{Heuristic, LOCK_PAUSE, LOCK_YIELDS, is_on};
 
 /// The object was created before a `fork()`, and this is the child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -174,11 +174,6 @@ impl<T> ForkGuarded<Arc<T>> {
     }
 }
 
-/// Number of times that a thread which waits for a [`ForkLock`] only yields the processor.
-const YIELDS: u32 = 100;
-/// Pause between its further attempts.
-const PAUSE: Duration = Duration::from_micros(50);
-
 /// Lock of a static, for short work. A thread of the parent may hold it at a fork. The child, which
 /// does not have this thread, takes the lock over.
 #[derive(Default)]
@@ -202,7 +197,10 @@ impl ForkLock {
     pub fn lock(&self) -> ForkLockHeld<'_> {
         let here = ForkGuard::here().number;
         let take = |holder| (holder != here).then_some(here);
-        let mut yields = YIELDS;
+        let mut yields = match is_on(Heuristic::ShortWaits) {
+            true => LOCK_YIELDS,
+            false => 0,
+        };
         while self
             .holder
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, take)
@@ -214,7 +212,7 @@ impl ForkLock {
                     reason = "a yield alone lets no thread of a lower real-time priority run, \
                               which may be the holder"
                 )]
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(LOCK_PAUSE);
             } else {
                 yields -= 1;
                 std::thread::yield_now();

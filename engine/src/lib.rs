@@ -172,6 +172,7 @@ mod mutants;
 #[doc(hidden)]
 pub mod mutants;
 pub mod peer;
+pub mod policy;
 pub mod settings;
 pub mod srq;
 pub mod state;

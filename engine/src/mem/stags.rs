@@ -12,6 +12,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use siphasher::sip::SipHasher24;
 
 use super::error::RegisterError;
+use crate::policy::KEY_BYTES;
 
 /// Number of bits of an STag's index.
 pub(super) const INDEX_BITS: u32 = 24;
@@ -19,8 +20,6 @@ const HALF: u32 = (1 << (INDEX_BITS / 2)) - 1;
 /// Number of rounds, as in FF1 (NIST SP 800-38G). With few rounds, a peer that sees many indices of
 /// such short halves could find the round functions.
 const ROUNDS: u8 = 10;
-/// Number of random key bytes requested from the system at a time.
-const POOL: usize = 256;
 
 /// Returns the STag with the next key: same index, last byte incremented (`ibv_inc_rkey`).
 #[must_use]
@@ -33,7 +32,7 @@ pub(super) struct STagSource {
     permutation: Permutation,
     position: u32,
     bytes: RandomBytes,
-    pool: [u8; POOL],
+    pool: [u8; KEY_BYTES],
     left: usize,
 }
 
@@ -66,7 +65,7 @@ impl STagSource {
             bytes,
             permutation: Permutation(SipHasher24::new_with_key(&secret)),
             position: u32::from_le_bytes(start),
-            pool: [0; POOL],
+            pool: [0; KEY_BYTES],
             left: 0,
         })
     }
@@ -88,10 +87,10 @@ impl STagSource {
     pub(super) fn next_key(&mut self) -> Result<u8, RegisterError> {
         if self.left == 0 {
             self.bytes.fill(&mut self.pool)?;
-            self.left = POOL;
+            self.left = KEY_BYTES;
         }
         self.left -= 1;
-        // `left` is below `POOL`.
+        // `left` is below `KEY_BYTES`.
         Ok(self.pool.get(self.left).copied().unwrap_or_default())
     }
 }

@@ -18,6 +18,7 @@ use super::target::Target;
 use super::{Access, LocalFaultKind, Sge, fault};
 use crate::fork_guard::ForkGuard;
 use crate::mutants::mutate;
+use crate::policy::TABLE_SHARDS;
 
 /// Access that a peer requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,8 +54,6 @@ impl Need {
     }
 }
 
-/// Number of locks that lookups are spread over; a power of two.
-const SHARDS: usize = 64;
 /// Upper limit of regions in a table, whatever the settings: half of the indices, so that a free
 /// index is found quickly.
 const MOST: usize = 1 << (INDEX_BITS - 1);
@@ -81,7 +80,7 @@ struct Shard(RwLock<Map>);
 /// A lookup holds one of many read locks while it finds the region and counts a reference to it. A
 /// registration takes the same lock for writing.
 pub struct RegionTable {
-    shards: Box<[Shard; SHARDS]>,
+    shards: Box<[Shard; TABLE_SHARDS]>,
     allocator: Mutex<StagAllocator>,
     limit: usize,
     limit_per_pd: usize,
@@ -470,7 +469,7 @@ impl RegionTable {
 
     fn shard(&self, index: u32) -> &RwLock<Map> {
         // The low bits are as evenly spread as the high ones. The mask keeps the index in bounds.
-        &self.shards[index as usize & (SHARDS - 1)].0
+        &self.shards[index as usize & (TABLE_SHARDS - 1)].0
     }
 }
 

@@ -9,10 +9,9 @@ use uwarp_mpa::Crc32c;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::fold;
 use super::load;
-
-/// Number of bytes in a step. After the copy they are still in the first-level cache, where their
-/// CRC is computed.
-const STEP: usize = 8192;
+use crate::policy::{CRC_STEP, SHORT_CRC};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::policy::{FOLDED_BYTES, Heuristic, is_on};
 
 /// Copies as [`load`] does and adds the bytes of `out` to the CRC. The source is not read a second
 /// time: others may write it meanwhile, and the CRC must match the bytes on the wire. Returns false
@@ -68,10 +67,10 @@ pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc
         }
         // A short element gets a smaller buffer: clearing the larger one takes longer than the CRC
         // of the element.
-        if len <= 1024 {
-            return checksum_by_copy::<1024>(from, len, crc);
+        if len <= SHORT_CRC {
+            return checksum_by_copy::<SHORT_CRC>(from, len, crc);
         }
-        checksum_by_copy::<{ 2 * STEP }>(from, len, crc)
+        checksum_by_copy::<{ 2 * CRC_STEP }>(from, len, crc)
     }
 }
 
@@ -80,12 +79,11 @@ pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn foldable(from: *const u8, len: usize) -> Option<(usize, usize)> {
-    /// Length in bytes from which on folding is at least as fast as the steps.
-    const FROM: usize = 4 * fold::BLOCK;
-    if len < FROM || !fold::is_supported() {
+    if !is_on(Heuristic::FoldedCrc) || len < FOLDED_BYTES || !fold::is_supported() {
         return None;
     }
-    // Loads that straddle cache lines take twice as long. The head is shorter than `FROM`.
+    // Loads that straddle cache lines take twice as long. The head is shorter than
+    // `FOLDED_BYTES`.
     let head = from.addr().wrapping_neg() & 63;
     Some((head, (len - head) / fold::BLOCK))
 }
@@ -97,7 +95,7 @@ fn foldable(from: *const u8, len: usize) -> Option<(usize, usize)> {
 #[inline]
 unsafe fn load_by_steps(from: *const u8, out: &mut [u8], crc: &mut Crc32c) -> bool {
     let mut at = from;
-    for part in out.chunks_mut(STEP) {
+    for part in out.chunks_mut(CRC_STEP) {
         // SAFETY: guaranteed by the caller, here for a part of `out` and the same part of the
         // source.
         unsafe {
