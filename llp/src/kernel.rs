@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use uwarp_capture::{Capture, Interface, LinkType};
 
+use crate::policy::{Heuristic, MAX_UNSENT, is_on};
 use crate::{
     BoundPort, Captured, DatagramSocket, Llp, LlpError, LlpListener, Network, NetworkInfo,
 };
@@ -32,18 +33,6 @@ use datagrams::KernelDatagrams;
 use listener::KernelListener;
 use reserved::KernelPort;
 use uwarp_engine::setters;
-
-/// Number of bytes that wait in the kernel unsent before a send blocks (TCP_NOTSENT_LOWAT of
-/// `tcp(7)`). The kernel may exceed it by a segment.
-///
-/// Without it a peer that never reads makes this end fill the send buffer (2.6 MB over loopback),
-/// with a CRC and a copy for all of it. With 250 such peers a second, an honest peer had 0.47 to
-/// 0.65 of its throughput; with this bound it had 0.85 (the attack `reads_without_reading`).
-/// Streams of Writes, Reads and Sends of 64 KiB to 8 MiB over loopback had their throughput from
-/// before, within the noise. A bound of 256 KiB took a quarter of it.
-///
-/// The bound takes precedence over `net.ipv4.tcp_notsent_lowat`.
-const MAX_UNSENT: u32 = 1 << 20;
 
 /// Settings for every connection of a [`KernelNetwork`]. A field that is `None` keeps the system's
 /// default.
@@ -75,8 +64,10 @@ impl KernelSettings {
         socket
             .set_tcp_nodelay(true)
             .map_err(option_error("set TCP_NODELAY"))?;
-        // A kernel without this option only holds more.
-        let _ = socket.set_tcp_notsent_lowat(MAX_UNSENT);
+        if is_on(Heuristic::UnsentBound) {
+            // A kernel without this option only holds more.
+            let _ = socket.set_tcp_notsent_lowat(MAX_UNSENT);
+        }
         if let Some(name) = &self.congestion {
             let op = "set the congestion control (see net.ipv4.tcp_available_congestion_control)";
             socket

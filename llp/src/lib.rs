@@ -57,6 +57,7 @@ mod captured;
 pub mod ethernet;
 mod info;
 pub mod kernel;
+pub mod policy;
 mod raw;
 pub mod smol;
 mod spec;

@@ -1,10 +1,9 @@
 //! Congestion control of connections within a host.
 //!
 //! Many systems choose BBR, which paces its packets by an estimate of the bandwidth. Within a host
-//! no bytes are lost for lack of bandwidth, and the pacing costs throughput: `iperf3 -l 1M -C bbr`
-//! over the loopback device reached 31 to 35 Gbit/s, and `-C reno` reached 38 to 41. If the
-//! system's congestion control is not loss-based, a connection within this host therefore gets
-//! `reno`, which every user may set.
+//! no bytes are lost for lack of bandwidth, and the pacing costs throughput ([`WITHIN_A_HOST`] has
+//! the figures). If the system's congestion control is not loss-based, a connection within this
+//! host therefore gets `reno`, which every user may set.
 //!
 //! Whether the peer is on this host is known only when the connection is established. It is then
 //! too late to replace BBR, because its pacing stays switched on. So a socket starts with `reno`,
@@ -32,6 +31,7 @@ use socket2::Socket;
 
 use super::loopback_window::is_same_host;
 use super::reserved::source_for;
+use crate::policy::{Heuristic, WITHIN_A_HOST, is_on};
 
 /// Congestion controls that send until a packet is lost or marked, by the kernel's names.
 const LOSS_BASED: [&[u8]; 11] = [
@@ -47,8 +47,6 @@ const LOSS_BASED: [&[u8]; 11] = [
     b"westwood",
     b"yeah",
 ];
-/// Congestion control that every kernel has and every user may choose (`tcp(7)`).
-const WITHIN_A_HOST: &[u8] = b"reno";
 /// Size of a name including its NUL: TCP_CA_NAME_MAX of Linux.
 const NAME: usize = 16;
 
@@ -63,6 +61,9 @@ impl Control {
     /// Gives an unconnected socket `reno`, unless the system's congestion control is loss-based.
     /// Returns the control to restore.
     pub(super) fn begin(socket: &Socket) -> Self {
+        if !is_on(Heuristic::RenoWithinHost) {
+            return Self::default();
+        }
         let begun = name(socket).and_then(|system| {
             if LOSS_BASED.contains(&trimmed(&system)) {
                 return Ok(Self::default());

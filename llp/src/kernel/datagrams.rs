@@ -10,11 +10,8 @@ use socket2::{Domain, MsgHdr, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::connection::local_addr;
 use super::{option_error, take_both_families};
+use crate::policy::DATAGRAM_BUFFER;
 use crate::{DatagramSocket, LlpError};
-
-/// Size of the receive buffer that is requested. The kernel grants at most
-/// `net.core.rmem_max`.
-const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
 
 /// Number of bytes of `cmsghdr`: a length of the size of a pointer, a level and a type.
 const CMSGHDR: usize = size_of::<usize>() + 8;
@@ -41,7 +38,7 @@ impl KernelDatagrams {
             .bind(&addr.into())
             .map_err(|error| LlpError::from_io("take this address", addr, error))?;
         // A smaller buffer only loses datagrams earlier.
-        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+        let _ = socket.set_recv_buffer_size(DATAGRAM_BUFFER);
         let local = local_addr(&socket, addr)?;
         Ok(Self {
             socket: socket.into(),

@@ -12,11 +12,8 @@ use uwarp_capture::Interface;
 
 use super::connection::{KernelConnection, local_addr};
 use super::control::Control;
+use crate::policy::MAX_DEAD;
 use crate::{Captured, Llp, LlpError, LlpListener};
-
-/// Maximum number of connections that one call skips because they failed before they could be
-/// accepted.
-const MAX_DEAD: usize = 64;
 
 /// Accepts connections from the kernel.
 pub(crate) struct KernelListener {

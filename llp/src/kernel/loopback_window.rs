@@ -16,7 +16,7 @@
 //! The bound helps streams, and slows down exchanges of messages: a ping-pong of 1 MiB over MPI
 //! takes 192 us instead of 178, and single Reads of 1 MiB take a quarter longer. In an exchange,
 //! the last segments of a message wait for acknowledgements while the sender is idle. So the window
-//! is checked every [`INTERVAL`] bytes received, and bounded only for a stream:
+//! is checked every [`WINDOW_INTERVAL`] bytes received, and bounded only for a stream:
 //! * It is bounded if these bytes arrived within [`STREAM`], and freed if they took longer.
 //! * It is freed at once when this end sends an answer of [`ANSWER`] bytes or more in one call.
 //! * It is freed at once when this end asks for one answer
@@ -39,32 +39,14 @@
 //! distinguished from a fast one.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use socket2::Socket;
 
+use crate::policy::{ANSWER, Heuristic, STREAM, WINDOW, WINDOW_INTERVAL, is_on};
 use crate::raw;
 
-/// Minimum size of a bounded window in bytes; it is rounded up to whole segments. This gives two
-/// segments on a loopback device with its default MTU (65,483 bytes each, 65,464 over IPv6),
-/// because the kernel acknowledges every second segment immediately. The kernel rounds the window
-/// that it offers up to a multiple of the window scale.
-///
-/// `MPI_Put` of 1 MiB reached 8.5 GB/s with two segments, and 7.1 to 7.6 GB/s with three to eight
-/// (Open MPI on the drop-in library, AMD EPYC of Zen 4).
-const WINDOW: u32 = 128_000;
-/// Number of bytes received between two checks of the window. A check bounds a bounded window
-/// again, because the kernel widens the window when it enlarges the receive buffer or receives
-/// larger segments. The system calls take about 0.1 to 0.2 % of the time in which these bytes
-/// arrive.
-const INTERVAL: u64 = 4 << 20;
-/// Longest time in which [`INTERVAL`] bytes of a stream arrive. It corresponds to 1 GB/s, half of
-/// what the slowest pair of processors reached.
-const STREAM: Duration = Duration::from_millis(4);
-/// Minimum number of bytes sent in one call that count as an answer. It is less than a segment,
-/// because the kernel may accept one segment at a time.
-const ANSWER: usize = 60_000;
 /// Limit in bytes that removes the bound.
 const FREE: u32 = 1 << 30;
 
@@ -93,20 +75,20 @@ enum State {
 impl LoopbackWindow {
     /// Creates the state for a connection between these addresses.
     pub(super) fn between(local: SocketAddr, peer: SocketAddr) -> Self {
-        let state = if is_same_host(local, peer) {
+        let state = if is_on(Heuristic::LoopbackWindow) && is_same_host(local, peer) {
             State::Free
         } else {
             State::Kernel
         };
         Self {
             state,
-            left: INTERVAL,
+            left: WINDOW_INTERVAL,
             looked: None,
             streamed: false,
         }
     }
 
-    /// Counts received bytes, and checks the window after [`INTERVAL`] bytes.
+    /// Counts received bytes, and checks the window after [`WINDOW_INTERVAL`] bytes.
     #[inline]
     pub(super) fn received(&mut self, socket: &Socket, bytes: usize) {
         match self.left.checked_sub(bytes as u64) {
@@ -136,13 +118,13 @@ impl LoopbackWindow {
     /// Frees the window, because the connection exchanges messages instead of streaming.
     fn turns(&mut self, socket: &Socket) {
         self.looked = None;
-        self.left = INTERVAL;
+        self.left = WINDOW_INTERVAL;
         self.free(socket);
     }
 
     #[cold]
     fn look(&mut self, socket: &Socket, now: Instant) {
-        self.left = INTERVAL;
+        self.left = WINDOW_INTERVAL;
         self.streamed = true;
         let before = self.looked.replace(now);
         if before.is_some_and(|before| now.saturating_duration_since(before) <= STREAM) {
@@ -192,6 +174,8 @@ pub(super) fn is_same_host(local: SocketAddr, peer: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
@@ -256,7 +240,7 @@ mod tests {
     /// part of the stream will be fast enough.
     fn stream(from: &mut dyn Llp, to: &mut dyn Llp) {
         let is_bounded = (0..500).any(|_| {
-            pass(from, to, INTERVAL);
+            pass(from, to, WINDOW_INTERVAL);
             raw::window_clamp(to.fd()) == Ok(segments(to))
         });
         assert!(is_bounded);
@@ -265,7 +249,7 @@ mod tests {
     /// Bounds the window by two checks, [`STREAM`] apart. Returns the window and the time of the
     /// first check.
     fn bounded(from: &mut dyn Llp, to: &mut dyn Llp) -> (LoopbackWindow, Instant) {
-        pass(from, to, INTERVAL);
+        pass(from, to, WINDOW_INTERVAL);
         let fd = to.fd();
         let socket = &socket2::SockRef::from(&fd);
         let mut window = LoopbackWindow::between(to.local_addr(), to.peer_addr());
@@ -283,7 +267,7 @@ mod tests {
         for [mut from, mut to] in [[client, server], [another_server, another_client]] {
             // The receiver's own segments, such as a request, have no effect.
             pass(&mut *to, &mut *from, 1000);
-            pass(&mut *from, &mut *to, INTERVAL);
+            pass(&mut *from, &mut *to, WINDOW_INTERVAL);
             let fd = to.fd();
             let socket = &socket2::SockRef::from(&fd);
             let mut window = LoopbackWindow::between(to.local_addr(), to.peer_addr());
@@ -316,7 +300,7 @@ mod tests {
         // Counting starts again after the answer.
         window.look(socket, late + STREAM);
         assert_eq!(raw::window_clamp(fd), Ok(FREE));
-        assert_eq!(window.left, INTERVAL);
+        assert_eq!(window.left, WINDOW_INTERVAL);
     }
 
     #[test]
@@ -326,14 +310,14 @@ mod tests {
         let socket = &socket2::SockRef::from(&fd);
         let mut window = LoopbackWindow::between(server.local_addr(), client.local_addr());
         window.received(socket, 1);
-        window.received(socket, INTERVAL as usize - 1);
+        window.received(socket, WINDOW_INTERVAL as usize - 1);
         assert_eq!((window.left, window.looked), (0, None));
         window.received(socket, 1);
-        assert_eq!(window.left, INTERVAL);
+        assert_eq!(window.left, WINDOW_INTERVAL);
         assert!(window.looked.is_some());
         window.received(socket, 1);
         window.sent(socket, ANSWER);
-        assert_eq!((window.left, window.looked), (INTERVAL, None));
+        assert_eq!((window.left, window.looked), (WINDOW_INTERVAL, None));
     }
 
     #[test]
@@ -346,15 +330,15 @@ mod tests {
         // stream.
         window.asked(socket);
         assert_eq!(raw::window_clamp(fd), Ok(segments(&*to)));
-        window.received(socket, INTERVAL as usize);
+        window.received(socket, WINDOW_INTERVAL as usize);
         window.asked(socket);
         assert_eq!(raw::window_clamp(fd), Ok(FREE));
         // Short answers never count as a stream.
         for _ in 0..3 {
-            window.received(socket, INTERVAL as usize);
+            window.received(socket, WINDOW_INTERVAL as usize);
             window.asked(socket);
         }
-        assert_eq!((window.left, window.looked), (INTERVAL, None));
+        assert_eq!((window.left, window.looked), (WINDOW_INTERVAL, None));
     }
 
     #[test]
