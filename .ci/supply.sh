@@ -44,6 +44,8 @@ portable_paths() {
 
 # Builds the command and the libraries of `uwarp run` as users get them.
 release_build() (
+    # A release has all heuristics (`engine/src/policy.rs`).
+    unset UWARP_POLICY_OFF
     # The directories of the dependencies' sources must exist before they are replaced.
     cargo fetch --locked
     portable_paths

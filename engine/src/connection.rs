@@ -59,6 +59,9 @@ use crate::cause::{Cause, LocalProblem};
 use crate::completion::{Completion, CompletionQueue, CqOverflow, Pushing};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mutants::mutate;
+use crate::policy::transfer::EMSS_INTERVAL;
+pub use crate::policy::transfer::PARTS_PER_CALL;
+use crate::policy::{Heuristic, is_on};
 use crate::settings::{ConnectionSettings, OnNoReceive};
 use crate::srq::SrqInner;
 use closing::Close;
@@ -76,10 +79,6 @@ pub use post::{QueueCaps, each};
 pub use receive_buffer::ReceiveBuffer;
 pub use receive_queue::{NO_QP, PostRules, ReceiveWaiter, RecvStore, RecvWqe};
 pub use recorder::{Direction, FlightRecord, RecordedFrame};
-pub use transmit::{PARTS_PER_CALL, PAUSE};
-
-/// Bytes sent between two queries of the LLP's EMSS.
-const EMSS_INTERVAL: u64 = 16 * 1024 * 1024;
 
 /// Properties of the QP and its device that a connection uses.
 pub struct QpContext<Q> {
@@ -649,7 +648,8 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// That is before every batch, or once per `EMSS_INTERVAL` bytes if the query is a system call
     /// (`costly`). A framed FPDU is never split again (5041-3-02).
     pub fn wants_emss(&self, costly: bool) -> bool {
-        self.tx.is_empty() && (!costly || self.tx.taken_to() >= self.emss_due)
+        let is_due = self.tx.taken_to() >= self.emss_due;
+        self.tx.is_empty() && (is_due || !costly || !is_on(Heuristic::RareEmss))
     }
 
     /// Returns hints for the unsent bytes: where FPDUs end, whether an FPDU may span TCP segments,

@@ -3,7 +3,11 @@
 //! A *heuristic* chooses between ways that are all correct: when to send, poll, yield or sleep, how
 //! large a batch or a buffer is, and from which length bytes take another way. The `policy` module
 //! of each crate has its constants, each with the reason for its value. Those of `uwarp-llp` are in
-//! its own `policy`, and those of `uwarp-verbs` in a private module of the same name.
+//! its own `policy`, and those of `uwarp-verbs` in a private module of the same name. Here are those
+//! of registered memory; [`transfer`] has those of batches and buffers.
+//!
+//! A figure is of the machine that it names; docs/performance.md describes these machines. "Not
+//! measured" says that the value was chosen without a comparison.
 //!
 //! # The switch
 //! For a measurement, `UWARP_POLICY_OFF` names heuristics that a build leaves out. It is read when
@@ -16,6 +20,8 @@
 //! The documentation of each `Heuristic` says what remains without it. Such a build is correct, but
 //! perhaps slower. The tests of a heuristic fail or hang without it. A name that no crate knows is
 //! an error of the build.
+
+pub mod transfer;
 
 use std::time::Duration;
 
@@ -117,12 +123,32 @@ macro_rules! heuristics {
 heuristics! {
     pub const NAMES;
 
+    /// Off: each receive and staging buffer is allocated, and freed after its use.
+    BufferPool = "buffer_pool",
+    /// Off: the first batch after a pause is as long as the others.
+    FirstBatch = "first_batch",
     /// Off: the CRC of a run is computed after its copy, in steps of [`CRC_STEP`], on every
     /// processor.
     #[cfg_attr(any(not(target_arch = "x86_64"), miri), allow(dead_code, reason = "needs AVX-512"))]
     FoldedCrc = "folded_crc",
+    /// Off: all payload is copied to staging, also with `Settings::send_in_place`.
+    InPlace = "in_place",
+    /// Off: every receive buffer is a normal one.
+    LargeReceive = "large_receive",
+    /// Off: staged payload has a batch of the normal length, however much of it there is.
+    LongBatches = "long_batches",
+    /// Off: large buffers begin where the allocator puts them.
+    PageOffset = "page_offset",
+    /// Off: the EMSS is queried before every batch.
+    RareEmss = "rare_emss",
+    /// Off: Sends of the peer take the general path.
+    ReceiveFastPath = "receive_fast_path",
+    /// Off: small Sends and Writes take the general path.
+    SendFastPath = "send_fast_path",
     /// Off: the thread sleeps for [`LOCK_PAUSE`] or [`USERS_PAUSE`] from its first attempt on.
     ShortWaits = "short_waits",
+    /// Off: Writes of the peer take the general path.
+    WriteFastPath = "write_fast_path",
 }
 
 // CRC of registered memory (`mem/raw/checksum.rs`). Where the processor has AVX-512, one pass

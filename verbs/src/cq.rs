@@ -20,7 +20,11 @@ use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::datagram::port::DatagramPort;
 use crate::device::DeviceInner;
 use crate::event_queue::EventQueue;
-use crate::progress::reply_wait::{ALONE, ATTEMPTS, MOMENT, ReplyWait, YIELDS};
+use crate::policy::progress::{
+    GROUP_HITS, NO_DESCRIPTOR, REPLY_ATTEMPTS, REPLY_WAIT, REPLY_WAIT_ALONE, REPLY_YIELDS,
+};
+use crate::policy::{Heuristic, is_on};
+use crate::progress::reply_wait::ReplyWait;
 use crate::qp::inner::QpInner;
 use crate::wait::sleep_on;
 use uwarp_engine::event::{AsyncEvent, EventObject};
@@ -57,10 +61,6 @@ struct Sleeper {
     /// The same descriptors, in the kernel's form.
     set: Vec<PollFd<'static>>,
 }
-
-/// A CQ with groups drives its connections once in this many polls that find completions. Otherwise
-/// a program that always finds completions would leave the other connections to the background.
-const HITS: u32 = 8;
 
 impl Drop for CqShared {
     fn drop(&mut self) {
@@ -178,18 +178,18 @@ impl CqShared {
         };
         let mut began = self.device.now();
         let mut yields = 0;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..REPLY_ATTEMPTS {
             let now = self.device.now();
             if look(now) {
                 return self.reply.answered();
             }
             let waited = now.saturating_duration_since(began);
-            if waited >= MOMENT {
+            if waited >= REPLY_WAIT {
                 break;
             }
-            if waited >= ALONE {
+            if waited >= REPLY_WAIT_ALONE {
                 yields += 1;
-                if yields > YIELDS {
+                if yields > REPLY_YIELDS {
                     break;
                 }
                 // The peer may need this processor. Time in which other threads run does not count
@@ -206,11 +206,12 @@ impl CqShared {
         self.events.push(event);
     }
 
-    /// Counts a poll that found completions. With groups, every `HITS`-th one drives the
+    /// Counts a poll that found completions. With groups, every `GROUP_HITS`-th one drives the
     /// connections.
     fn record_hit(&self) {
-        if self.members.driven_by_groups()
-            && self.hits.fetch_add(1, Ordering::Relaxed) % HITS == HITS - 1
+        if is_on(Heuristic::BusyPolls)
+            && self.members.driven_by_groups()
+            && self.hits.fetch_add(1, Ordering::Relaxed) % GROUP_HITS == GROUP_HITS - 1
         {
             self.drive();
         }
@@ -247,7 +248,7 @@ impl CqShared {
         let Ok(guard) = self.inner.wait_guard() else {
             // The process has no descriptor left. The background drives the connections, and this
             // thread checks again soon.
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(NO_DESCRIPTOR);
             return 0;
         };
         let mut sleeper = self.sleepers.lock().pop().unwrap_or_default();

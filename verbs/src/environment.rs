@@ -51,7 +51,8 @@ fn has_other_rights() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Names that the project's own tests and benches read. An entry that ends in `_` is a prefix.
+/// Names that the project's own builds, tests and benches read. An entry that ends in `_` is a
+/// prefix.
 const OF_TESTS: &[&str] = &[
     "UWARP_BENCH_",
     "UWARP_BIN",
@@ -64,6 +65,7 @@ const OF_TESTS: &[&str] = &[
     "UWARP_INTEROP_",
     "UWARP_MIGRATIONS",
     "UWARP_MUTANTS_",
+    "UWARP_POLICY_OFF",
     "UWARP_REQUIRE_",
     "UWARP_ROBUSTNESS",
     "UWARP_ROBUSTNESS_",

@@ -127,6 +127,7 @@ pub mod mutants;
 mod mw;
 pub mod options;
 mod pd;
+mod policy;
 mod progress;
 mod qp;
 mod rendezvous;

@@ -23,6 +23,8 @@
 //!   runs the same rounds.
 //! * **Closing** an LLP connection finishes in the background ([`linger`]).
 //!
+//! [`crate::policy`] has the constants of these occasions, and the switch that leaves one out.
+//!
 //! [`poll_owner::PollOwner`] records which thread watches the descriptor of a connection while its
 //! lock is free:
 //!

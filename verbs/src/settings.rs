@@ -9,6 +9,7 @@ use uwarp_mpa::{FpduSegments, Revision, RtrKinds};
 use uwarp_rdmap::Peer;
 
 use crate::clock::TimeSource;
+use crate::policy::progress::TAKEOVER;
 use uwarp_engine::setters;
 
 /// Settings of a [`Device`](crate::Device). The defaults are safe and interoperable.
@@ -219,7 +220,7 @@ impl Default for Settings {
             timeouts: Timeouts::default(),
             keepalive: None,
             trace_errors: false,
-            takeover: Duration::from_micros(50),
+            takeover: TAKEOVER,
             progress: Progress::default(),
             clock: TimeSource::default(),
             seed: None,

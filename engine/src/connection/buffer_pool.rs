@@ -10,33 +10,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::page_offset_buffer::PageOffsetBuffer;
-
-/// Length in bytes of a normal receive buffer.
-///
-/// It has room for many FPDUs, and for more than one of the largest (64768 bytes of ULPDU with
-/// Markers).
-pub(super) const BUFFER: usize = 256 * 1024;
-/// Length in bytes of the receive buffer of a connection that fills a normal one.
-///
-/// A longer buffer needs fewer reads. Besides the bytes, each read costs the socket lock of the
-/// kernel and an acknowledgement.
-///
-/// A plain TCP sender on a Zen 4 takes 104 us per MiB if the receiver reads 1 MiB at once, and 119
-/// us if it polls with reads of 256 KiB.
-pub(super) const LARGE: usize = 1024 * 1024;
-/// Number of shelves of a pool.
-const SHELVES: usize = 8;
-/// Maximum number of buffers of each kind on one shelf, so 16 in a pool.
-const KEEP: usize = 2;
+use crate::policy::transfer::{LARGE_RECEIVE_BUFFER, POOL_SHELVES, RECEIVE_BUFFER, SHELF_BUFFERS};
+use crate::policy::{Heuristic, is_on};
 
 /// Pool of unused buffers.
 #[derive(Default)]
 pub struct BufferPool {
-    shelves: [Shelf; SHELVES],
+    shelves: [Shelf; POOL_SHELVES],
 }
 
-/// Buffers of the threads whose numbers are equal modulo [`SHELVES`]. A shelf has cache lines of
-/// its own.
+/// Buffers of the threads whose numbers are equal modulo [`POOL_SHELVES`]. A shelf has cache lines
+/// of its own.
 #[repr(align(128))]
 struct Shelf {
     receive: Mutex<Vec<PageOffsetBuffer>>,
@@ -49,9 +33,9 @@ struct Shelf {
 impl Default for Shelf {
     fn default() -> Self {
         Self {
-            receive: Mutex::new(Vec::with_capacity(KEEP)),
-            large: Mutex::new(Vec::with_capacity(KEEP)),
-            staging: Mutex::new(Vec::with_capacity(KEEP)),
+            receive: Mutex::new(Vec::with_capacity(SHELF_BUFFERS)),
+            large: Mutex::new(Vec::with_capacity(SHELF_BUFFERS)),
+            staging: Mutex::new(Vec::with_capacity(SHELF_BUFFERS)),
         }
     }
 }
@@ -83,7 +67,7 @@ fn thread_number() -> usize {
 
 impl BufferPool {
     fn own_shelf(&self) -> &Shelf {
-        &self.shelves[thread_number() % SHELVES]
+        &self.shelves[thread_number() % POOL_SHELVES]
     }
 
     /// Takes a buffer from the calling thread's shelf, or from another shelf that is not locked.
@@ -96,10 +80,10 @@ impl BufferPool {
         own.or_else(others)
     }
 
-    /// Returns a receive buffer of `len` bytes: [`BUFFER`] or [`LARGE`]. Returns `None` if there is
-    /// too little memory.
+    /// Returns a receive buffer of `len` bytes: [`RECEIVE_BUFFER`] or [`LARGE_RECEIVE_BUFFER`].
+    /// Returns `None` if there is too little memory.
     pub(super) fn take(&self, len: usize) -> Option<PageOffsetBuffer> {
-        let kind = if len == LARGE {
+        let kind = if len == LARGE_RECEIVE_BUFFER {
             Shelf::large
         } else {
             Shelf::receive
@@ -107,7 +91,7 @@ impl BufferPool {
         self.pop(kind)
             .or_else(|| PageOffsetBuffer::try_new(len))
             .or_else(|| {
-                if len == LARGE {
+                if len == LARGE_RECEIVE_BUFFER {
                     // A connection can do without it. The other buffers are of more use.
                     return None;
                 }
@@ -136,8 +120,8 @@ impl BufferPool {
     pub(super) fn give(&self, buffer: PageOffsetBuffer) {
         match buffer.len() {
             _ if !buffer.is_placed() => {}
-            BUFFER => keep(&self.own_shelf().receive, buffer),
-            LARGE => keep(&self.own_shelf().large, buffer),
+            RECEIVE_BUFFER => keep(&self.own_shelf().receive, buffer),
+            LARGE_RECEIVE_BUFFER => keep(&self.own_shelf().large, buffer),
             _ => {}
         }
     }
@@ -162,8 +146,11 @@ impl BufferPool {
 
 /// Puts a buffer on a shelf, or drops it if the shelf is full.
 fn keep<T>(shelf: &Mutex<Vec<T>>, buffer: T) {
+    if !is_on(Heuristic::BufferPool) {
+        return;
+    }
     let mut shelf = shelf.lock();
-    if shelf.len() < KEEP {
+    if shelf.len() < SHELF_BUFFERS {
         shelf.push(buffer);
     }
 }
@@ -175,11 +162,11 @@ mod tests {
     #[test]
     fn a_thread_gets_the_buffer_that_it_gave_last() {
         let pool = BufferPool::default();
-        let [one, other] = [(); 2].map(|()| pool.take(BUFFER).unwrap());
+        let [one, other] = [(); 2].map(|()| pool.take(RECEIVE_BUFFER).unwrap());
         let last = other.as_ptr();
         pool.give(one);
         pool.give(other);
-        let again = pool.take(BUFFER).unwrap();
+        let again = pool.take(RECEIVE_BUFFER).unwrap();
         assert_eq!(again.as_ptr(), last);
     }
 
@@ -188,14 +175,14 @@ mod tests {
         let pool = BufferPool::default();
         let given = std::thread::scope(|scope| {
             let giving = scope.spawn(|| {
-                let buffer = pool.take(BUFFER).unwrap();
+                let buffer = pool.take(RECEIVE_BUFFER).unwrap();
                 let address = buffer.as_ptr().addr();
                 pool.give(buffer);
                 address
             });
             giving.join().unwrap()
         });
-        let taken = pool.take(BUFFER).unwrap();
+        let taken = pool.take(RECEIVE_BUFFER).unwrap();
         assert_eq!(taken.as_ptr().addr(), given);
         assert_eq!(pool.len(), 0);
     }
@@ -204,24 +191,28 @@ mod tests {
     fn no_more_are_kept_than_a_thread_needs_and_none_that_is_not_whole() {
         let pool = BufferPool::default();
         pool.give(PageOffsetBuffer::try_new(100).unwrap());
-        pool.give(PageOffsetBuffer::misplaced(BUFFER));
+        pool.give(PageOffsetBuffer::misplaced(RECEIVE_BUFFER));
         assert_eq!(pool.len(), 0);
-        for _ in 0..2 * KEEP {
-            pool.give(PageOffsetBuffer::try_new(BUFFER).unwrap());
+        for _ in 0..2 * SHELF_BUFFERS {
+            pool.give(PageOffsetBuffer::try_new(RECEIVE_BUFFER).unwrap());
         }
-        assert_eq!(pool.len(), KEEP);
+        assert_eq!(pool.len(), SHELF_BUFFERS);
     }
 
     #[test]
     fn the_two_lengths_lie_apart() {
         let pool = BufferPool::default();
-        let [short, long] = [BUFFER, LARGE].map(|len| pool.take(len).unwrap());
-        assert_eq!((short.len(), long.len()), (BUFFER, LARGE));
+        let [short, long] =
+            [RECEIVE_BUFFER, LARGE_RECEIVE_BUFFER].map(|len| pool.take(len).unwrap());
+        assert_eq!(
+            (short.len(), long.len()),
+            (RECEIVE_BUFFER, LARGE_RECEIVE_BUFFER)
+        );
         assert!(short.is_placed() && long.is_placed());
         let at = [short.as_ptr(), long.as_ptr()];
         pool.give(short);
         pool.give(long);
-        let again = [BUFFER, LARGE].map(|len| pool.take(len).unwrap());
+        let again = [RECEIVE_BUFFER, LARGE_RECEIVE_BUFFER].map(|len| pool.take(len).unwrap());
         assert_eq!(again.map(|buffer| buffer.as_ptr()), at);
     }
 }

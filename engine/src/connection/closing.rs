@@ -1,8 +1,6 @@
 //! The graceful close, and the close after a Terminate: data that must arrive, time limits, and
 //! failures.
 
-use std::time::Duration;
-
 use crate::close_timer::{CloseTimer, LEAST};
 use crate::state::{QpEvent, QpState};
 use crate::timers::Timer;
@@ -11,10 +9,7 @@ use crate::times::after;
 use super::{Connection, Stage};
 use crate::completion::CompletionQueue;
 use crate::event::{AsyncEvent, EndReason};
-
-/// Interval at which, after both FINs, the connection checks whether its last bytes were
-/// acknowledged. The LLP raises no event for that.
-const ACKNOWLEDGED_AGAIN: Duration = Duration::from_millis(10);
+use crate::policy::transfer::ACKNOWLEDGED_CHECK;
 
 /// A close that is under way.
 pub(super) struct Close {
@@ -102,7 +97,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         if self.undelivered() == 0 {
             self.detach(QpEvent::Closed);
         } else {
-            let again = after(self.now, ACKNOWLEDGED_AGAIN);
+            let again = after(self.now, ACKNOWLEDGED_CHECK);
             let due = self.timers.get(Timer::Stage);
             let next = due.map_or(again, |due| due.min(again));
             self.timers.set(Timer::Stage, next);

@@ -11,26 +11,17 @@ use uwarp_rdmap::{
 };
 
 use super::send_immediate;
-use super::staging_account::SHORT_ULPDU;
 use super::startup::RTR_STAG;
-use super::transmit::{BATCH_LIMIT, TxBatch};
+use super::transmit::TxBatch;
 use super::work::{ImmediateData, Progress, SendData, SendWqe};
 use super::{Connection, Current, OpenStream, QpContext, Stage, Then};
 use crate::cause::{LocalProblem, Unmapped};
 use crate::completion::{CompletionQueue, Status};
 use crate::mutants::mutate;
+
+use crate::policy::transfer::{BATCH_LIMIT, CONFIRMED_AT_ONCE, IN_PLACE_BYTES, SHORT_ULPDU};
+use crate::policy::{Heuristic, is_on};
 use crate::wr::SendOp;
-
-/// Minimum number of payload bytes of an FPDU that is sent in place, where
-/// [`OpenStream::sends_in_place`] allows it.
-///
-/// Staging a smaller payload is faster and needs no pin.
-pub(super) const IN_PLACE: usize = 8 * 1024;
-
-/// Number of bytes of the stream that one confirmation covers while more requests wait. Without
-/// this limit, a program that always has requests in the queue would get no completion until the
-/// queue is empty.
-const CONFIRMED_AT_ONCE: u64 = 256 * 1024;
 
 /// Next message to frame.
 enum Choice {
@@ -63,12 +54,14 @@ impl<Q: CompletionQueue> Connection<Q> {
             self.tx.raise_limit(next, queued_after);
         }
         if let Stage::Open(stream) = &self.stage
-            && stream.mulpdu > IN_PLACE
+            && stream.mulpdu > IN_PLACE_BYTES
             && !stream.sends_in_place(self.ctx.settings.send_in_place)
         {
             // Staged payload may fill a batch as large as one of payload sent in place. Sending a
             // part of it earlier would not help, because the peer waits for all of it.
-            let large = self.sq.large_payload(IN_PLACE as u32, BATCH_LIMIT as u64);
+            let large = self
+                .sq
+                .large_payload(IN_PLACE_BYTES as u32, BATCH_LIMIT as u64);
             self.tx.raise_limit(large, 0);
         }
         while self.tx.has_room() && (self.frame_plain() || self.frame_one()) && self.has_unsent() {}
@@ -429,7 +422,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             head: &header[..head_len],
             offset,
             len,
-            in_place: in_place && len >= IN_PLACE,
+            in_place: in_place && len >= IN_PLACE_BYTES,
             unmapped: None,
         };
         let framed = match current {
@@ -546,7 +539,7 @@ impl OpenStream {
     /// every FPDU is valid whatever the program writes. Markers lie within the payload, so they
     /// exclude sending in place.
     fn sends_in_place(&self, still: bool) -> bool {
-        !self.markers && (still || !self.framer.has_crc())
+        is_on(Heuristic::InPlace) && !self.markers && (still || !self.framer.has_crc())
     }
 
     /// Returns the number of bytes left in the current Read Response. The segment framed last still

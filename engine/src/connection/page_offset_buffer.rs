@@ -17,6 +17,8 @@
 use std::ops::{Deref, DerefMut, Range};
 
 use crate::headroom;
+use crate::policy::transfer::PAGE_OFFSET;
+use crate::policy::{Heuristic, is_on};
 
 /// Length of a page in bytes.
 pub(super) const PAGE: usize = 4096;
@@ -26,7 +28,7 @@ pub(super) const PAGE: usize = 4096;
 #[inline]
 pub(super) fn lead(buffer: &[u8]) -> usize {
     let within = buffer.as_ptr().addr() % PAGE;
-    (PAGE + PAGE / 2 - within) % PAGE
+    (PAGE + PAGE_OFFSET - within) % PAGE
 }
 
 /// A buffer that begins in the middle of a page, unless [`exact`](Self::exact) created it.
@@ -38,7 +40,10 @@ pub(super) struct PageOffsetBuffer {
 impl PageOffsetBuffer {
     fn new(len: usize) -> Self {
         let bytes = vec![0; len + PAGE].into_boxed_slice();
-        let lead = lead(&bytes);
+        let lead = match is_on(Heuristic::PageOffset) {
+            true => lead(&bytes),
+            false => 0,
+        };
         Self {
             bytes,
             used: lead..lead + len,
@@ -66,9 +71,9 @@ impl PageOffsetBuffer {
         buffer
     }
 
-    /// Returns true if the buffer begins in the middle of a page.
+    /// Returns true if the buffer begins in the middle of a page, as buffers of a pool do.
     pub(super) fn is_placed(&self) -> bool {
-        lead(self) == 0
+        lead(self) == 0 || !is_on(Heuristic::PageOffset)
     }
 }
 

@@ -25,22 +25,15 @@
 
 use std::sync::Arc;
 
-use super::buffer_pool::{BUFFER, BufferPool, LARGE};
+use super::buffer_pool::BufferPool;
 use super::page_offset_buffer::PageOffsetBuffer;
 use crate::limits::{Charge, PeerAccount, Reserve, What};
+use crate::policy::transfer::{LARGE_RECEIVE_BUFFER, RECEIVE_BUFFER, SMALL_READS};
+use crate::policy::{Heuristic, is_on};
 
 /// Size in bytes of the largest FPDU, with Markers. A turn begins if the limits leave this much,
 /// because it can leave one incomplete FPDU.
 const FPDU: u64 = 68 * 1024;
-/// A connection stops using a large buffer after this many consecutive reads that would have fit a
-/// normal one.
-///
-/// If a receiver is faster than its peer, short reads occur between those that need the large
-/// buffer.
-const SMALL_READS: u16 = 1024;
-/// Size in bytes of the largest staging buffer of sends (`transmit.rs`) that an idle connection
-/// keeps. A larger one returns to the pool.
-pub(super) const SMALL_STAGING: usize = 16 * 1024;
 
 /// Received bytes that are not handled yet.
 #[derive(Default)]
@@ -74,7 +67,7 @@ impl ReceiveBuffer {
             self.may_be_large = true;
             return true;
         };
-        self.may_be_large = peer.has_room(What::ReceiveMemory, LARGE as u64, 2);
+        self.may_be_large = peer.has_room(What::ReceiveMemory, LARGE_RECEIVE_BUFFER as u64, 2);
         if self.may_be_large || self.reserve.is_some() || self.holds_whole_buffer() {
             return true;
         }
@@ -92,7 +85,7 @@ impl ReceiveBuffer {
 
     /// Returns true if the whole buffer is charged, so that the rest of an FPDU needs no more room.
     fn holds_whole_buffer(&self) -> bool {
-        self.charged() >= BUFFER as u64
+        self.charged() >= RECEIVE_BUFFER as u64
     }
 
     fn charged(&self) -> u64 {
@@ -139,21 +132,25 @@ impl ReceiveBuffer {
     ///
     /// If there is less room after the remaining bytes, they are moved to the front.
     pub fn space(&mut self, pool: &BufferPool) -> Option<&mut [u8]> {
-        let large = self.large_for > 0 && self.may_be_large;
-        let wanted = if large { LARGE } else { BUFFER };
+        let large = is_on(Heuristic::LargeReceive) && self.large_for > 0 && self.may_be_large;
+        let wanted = if large {
+            LARGE_RECEIVE_BUFFER
+        } else {
+            RECEIVE_BUFFER
+        };
         let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
         if len < wanted {
             let mut buffer = pool.take(wanted);
             if large && buffer.is_none() {
                 // Not tried again with each read.
                 self.large_for = 0;
-                if len < BUFFER {
-                    buffer = pool.take(BUFFER);
+                if len < RECEIVE_BUFFER {
+                    buffer = pool.take(RECEIVE_BUFFER);
                 }
             }
             match buffer {
                 Some(buffer) => self.replace(pool, buffer),
-                None if len < BUFFER => return None,
+                None if len < RECEIVE_BUFFER => return None,
                 None => {}
             }
         }
@@ -187,7 +184,7 @@ impl ReceiveBuffer {
         let room = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
         if self.end == room {
             self.large_for = SMALL_READS;
-        } else if bytes < BUFFER {
+        } else if bytes < RECEIVE_BUFFER {
             self.large_for = self.large_for.saturating_sub(1);
         }
     }
@@ -219,7 +216,7 @@ impl ReceiveBuffer {
             return;
         };
         let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
-        let whole = len.max(BUFFER) as u64;
+        let whole = len.max(RECEIVE_BUFFER) as u64;
         if self.charged() < whole && peer.has_room(What::ReceiveMemory, whole, 2) {
             self.charge = None;
             self.charge = Some(peer.take_in_any_case(What::ReceiveMemory, whole));
@@ -297,7 +294,7 @@ mod tests {
             (131_072, 131_073),
         ] {
             let space = rx.space(&pool).unwrap();
-            assert!(space.len() >= BUFFER / 2);
+            assert!(space.len() >= RECEIVE_BUFFER / 2);
             space[..read]
                 .iter_mut()
                 .for_each(|byte| *byte = sent.next().unwrap());
@@ -325,7 +322,7 @@ mod tests {
 
     #[test]
     fn reads_that_fill_the_buffer_make_it_a_large_one_while_the_peers_account_has_room() {
-        for (limit, then) in [(4 << 20, LARGE), (1 << 20, BUFFER)] {
+        for (limit, then) in [(4 << 20, LARGE_RECEIVE_BUFFER), (1 << 20, RECEIVE_BUFFER)] {
             let accounts = Accounts::new(&Limits {
                 per_peer: PeerLimits {
                     max_receive_memory: limit,
@@ -337,10 +334,10 @@ mod tests {
             let pool = BufferPool::default();
             let mut rx = ReceiveBuffer::default();
             assert!(rx.check_room_for_turn(Some(&peer)));
-            assert_eq!(rx.space(&pool).unwrap().len(), BUFFER);
-            rx.received(BUFFER);
+            assert_eq!(rx.space(&pool).unwrap().len(), RECEIVE_BUFFER);
+            rx.received(RECEIVE_BUFFER);
             // Everything is consumed except the beginning of an FPDU.
-            rx.discard(BUFFER - 100);
+            rx.discard(RECEIVE_BUFFER - 100);
             assert_eq!(rx.space(&pool).unwrap().len(), then - 100);
             rx.release(&pool, Some(&peer));
             let held = rx.buffer.as_ref().map_or(0, |buffer| buffer.len());
@@ -353,7 +350,7 @@ mod tests {
                 rx.discard(rx.filled().len());
                 rx.release(&pool, Some(&peer));
             }
-            assert_eq!(rx.space(&pool).unwrap().len(), BUFFER);
+            assert_eq!(rx.space(&pool).unwrap().len(), RECEIVE_BUFFER);
         }
     }
 
@@ -395,9 +392,9 @@ mod tests {
             .map(|_| begun(&pool, &peer, 100).expect("a few bytes need little memory"))
             .collect();
         let sizes = begun.iter().map(|rx| rx.buffer.as_ref().unwrap().len());
-        let whole = sizes.clone().filter(|len| *len == BUFFER).count();
+        let whole = sizes.clone().filter(|len| *len == RECEIVE_BUFFER).count();
         assert_eq!((whole, sizes.filter(|len| *len == 100).count()), (2, 998));
-        assert_eq!(used(&peer), 2 * BUFFER as u64 + 998 * 100);
+        assert_eq!(used(&peer), 2 * RECEIVE_BUFFER as u64 + 998 * 100);
         assert!(!begun[0].is_pressed() && begun[999].is_pressed());
         drop(begun);
         assert_eq!(used(&peer), 0, "everything is given back");

@@ -8,6 +8,7 @@ use uwarp_mpa::Ulpdu;
 
 use super::{Connection, Stage};
 use crate::completion::CompletionQueue;
+use crate::policy::{Heuristic, is_on};
 
 impl<Q: CompletionQueue> Connection<Q> {
     /// Handles a Send of one segment if the QP's own receive queue has a receive that is long
@@ -22,6 +23,9 @@ impl<Q: CompletionQueue> Connection<Q> {
         ulpdu: &Ulpdu<'_>,
         targets: &mut WriteTargetCache,
     ) -> bool {
+        if !is_on(Heuristic::ReceiveFastPath) {
+            return false;
+        }
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };

@@ -12,11 +12,12 @@ use uwarp_ddp::{STag, TAGGED_HEADER, TaggedOffset, UNTAGGED_HEADER};
 use uwarp_mpa::{Framer, MAX_ULPDU};
 use uwarp_rdmap::SendKind;
 
-use super::outbound::IN_PLACE;
 use super::transmit::TxBatch;
 use super::work::SendWqe;
 use super::{Connection, OpenStream, Stage};
 use crate::completion::CompletionQueue;
+use crate::policy::transfer::IN_PLACE_BYTES;
+use crate::policy::{Heuristic, is_on};
 use crate::wr::SendOp;
 
 impl<Q: CompletionQueue> Connection<Q> {
@@ -25,6 +26,9 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Returns false if it framed none: the next request is not plain, nothing may be framed now,
     /// or another message comes first. The general path then decides.
     pub(super) fn frame_plain(&mut self) -> bool {
+        if !is_on(Heuristic::SendFastPath) {
+            return false;
+        }
         let Connection {
             state,
             timers,
@@ -60,7 +64,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         }
         // Each message must fit one segment and be small enough to be staged.
         let most = (*mulpdu).min(MAX_ULPDU).saturating_sub(UNTAGGED_HEADER);
-        let most = u32::try_from(most.min(IN_PLACE - 1)).unwrap_or(0);
+        let most = u32::try_from(most.min(IN_PLACE_BYTES - 1)).unwrap_or(0);
         let framed = sq.frame_plain(most, |wqe, sources| {
             if !tx.has_room() {
                 return None;

@@ -1,19 +1,13 @@
 //! Charges the memory of unsent bytes to the peer that does not read them.
 //!
 //! While the limits of the peer or the device leave no room for a full batch, memory is *short*: a
-//! batch is then one FPDU of at most [`SHORT_ULPDU`] bytes. It fits the small buffer that every
+//! batch is then one FPDU of at most `SHORT_ULPDU` bytes. It fits the small buffer that every
 //! connection may keep, so the connection goes on, and holds nothing that is not accounted for.
 
 use std::sync::Arc;
 
-use super::transmit::KEEP;
 use crate::limits::{Charge, PeerAccount, What};
-
-/// Maximum length in bytes of a ULPDU while memory is short.
-///
-/// A vector may double its capacity, which then still is at most
-/// [`SMALL_STAGING`](super::receive_buffer::SMALL_STAGING).
-pub(super) const SHORT_ULPDU: usize = 7 * 1024;
+use crate::policy::transfer::STAGING_KEPT;
 
 /// Account of the bytes that one connection holds for sending.
 #[derive(Default)]
@@ -26,7 +20,8 @@ impl StagingAccount {
     /// Decides whether the next batch may have the full length.
     #[inline]
     pub(super) fn check(&mut self, peer: Option<&Arc<PeerAccount>>) {
-        self.is_short = peer.is_some_and(|peer| !peer.has_room(What::SendMemory, KEEP as u64, 1));
+        self.is_short =
+            peer.is_some_and(|peer| !peer.has_room(What::SendMemory, STAGING_KEPT as u64, 1));
     }
 
     /// Returns true if the limits leave no room for a full batch.

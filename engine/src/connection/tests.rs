@@ -12,11 +12,12 @@ use uwarp_rdmap::Terminate;
 
 use super::post::PostErrorKind;
 use super::receive_queue::ReceiveQueue;
-use super::{BufferPool, PARTS_PER_CALL, Stage};
+use super::{BufferPool, Stage};
 use crate::completion::{Completion, QueueOfRing, Ring, Status};
 use crate::event::EndReason;
 use crate::llp::LlpError;
 use crate::mem::{Access, Backing, Buffer, Region, RegionSpec, RemoteBuffer, Sge};
+use crate::policy::transfer::PARTS_PER_CALL;
 use crate::settings::OnNoReceive;
 use crate::srq::SrqInner;
 use crate::state::QpState;

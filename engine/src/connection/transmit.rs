@@ -8,41 +8,14 @@ use crate::mem::{LentRun, PinnedRun};
 
 use super::buffer_pool::BufferPool;
 use super::page_offset_buffer;
-use super::receive_buffer::SMALL_STAGING;
 use super::staging_account::StagingAccount;
 use crate::headroom;
 use crate::limits::PeerAccount;
-
-/// A batch with this many staged and lent bytes is handed to the LLP.
-///
-/// [`TxBatch::raise_limit`] raises the limit if the peer has asked for much more.
-const STAGED_LIMIT: usize = 256 * 1024;
-/// A batch with this many bytes in all (staged, lent and in place) is handed to the LLP.
-pub(super) const BATCH_LIMIT: usize = 1024 * 1024;
-/// The first batch after a pause is handed to the LLP when it has this many bytes in all.
-///
-/// The peer then begins to receive a large message while the rest is still checksummed. Later
-/// batches may have the full length. Within a host, a few long calls are better: each further call
-/// copies into memory that the other processor has just read, which is slower.
-///
-/// With a series of batches of 128, 256 and 512 KiB, 1 MiB Writes took 266 us and Sends 256 us, one
-/// way. Now they take 184 us and 196 us (`uwarp perf`, AMD EPYC of Zen 4).
-const FIRST_BATCH: usize = 128 * 1024;
-/// This many turns with nothing to send count as a pause.
-///
-/// A program that posts one message after another makes a few polls in between. One that polls for
-/// an answer makes hundreds. One that goes to sleep pauses at once (`TxBatch::sleeps`).
-pub const PAUSE: u32 = 64;
-/// Maximum number of parts handed to the LLP in one call.
-pub const PARTS_PER_CALL: usize = 64;
-/// Maximum number of parts of one batch. Such a batch takes several calls.
-const PARTS_LIMIT: usize = 4 * PARTS_PER_CALL;
-/// Maximum capacity, in bytes, of the staging buffer that a connection keeps between batches.
-///
-/// A full batch and one more FPDU fit, so that no message causes an allocation.
-pub(super) const KEEP: usize = BATCH_LIMIT + FPDU;
-/// Room in bytes for one FPDU, with Markers, beyond the limit of a batch.
-const FPDU: usize = 128 * 1024;
+use crate::policy::transfer::{
+    BATCH_LIMIT, FIRST_BATCH, FPDU_ROOM, PARTS_LIMIT, PARTS_PER_CALL, PAUSE_TURNS, SMALL_STAGING,
+    STAGED_LIMIT, STAGING_KEPT,
+};
+use crate::policy::{Heuristic, is_on};
 
 /// Contiguous bytes of the stream.
 enum Part {
@@ -146,10 +119,20 @@ impl TxBatch {
             // parts therefore has no more parts than one call takes. The exception is a batch whose
             // parts before the first lent one already exceed that number.
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
-            && self.left() < if self.past_first { BATCH_LIMIT } else { FIRST_BATCH }
+            && self.left() < self.max_len()
             && self.parts.len() < PARTS_LIMIT
             && !(self.account.is_short() && self.left() > 0)
             && !self.lacks_memory
+    }
+
+    /// Maximum number of bytes of this batch in all.
+    #[inline]
+    fn max_len(&self) -> usize {
+        if self.past_first || !is_on(Heuristic::FirstBatch) {
+            BATCH_LIMIT
+        } else {
+            FIRST_BATCH
+        }
     }
 
     /// Returns true if the memory limits allow only a short FPDU.
@@ -182,6 +165,9 @@ impl TxBatch {
     /// responses are sent in two batches. After the first batch, the peer may ask for more while
     /// the second one is sent.
     pub(crate) fn raise_limit(&mut self, next: u64, queued_after: u64) {
+        if !is_on(Heuristic::LongBatches) {
+            return;
+        }
         let most = next.max((next + queued_after) / 2);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         self.limit = self.limit.max(most.min(BATCH_LIMIT));
@@ -196,10 +182,10 @@ impl TxBatch {
         self.past_first |= self.full;
     }
 
-    /// Counts a turn that found nothing to send. A pause begins after [`PAUSE`] of them.
+    /// Counts a turn that found nothing to send. A pause begins after [`PAUSE_TURNS`] of them.
     pub(crate) fn count_idle_turn(&mut self) {
         self.idle_turns += 1;
-        if self.idle_turns >= PAUSE {
+        if self.idle_turns >= PAUSE_TURNS {
             self.idle_turns = 0;
             self.past_first = false;
         }
@@ -257,9 +243,9 @@ impl TxBatch {
     pub(crate) fn release(&mut self) {
         if self.is_empty() {
             self.reset();
-            if self.staged.capacity() > KEEP {
-                self.staged.truncate(KEEP);
-                self.staged.shrink_to(KEEP);
+            if self.staged.capacity() > STAGING_KEPT {
+                self.staged.truncate(STAGING_KEPT);
+                self.staged.shrink_to(STAGING_KEPT);
             }
         }
     }
@@ -287,7 +273,7 @@ impl TxBatch {
     pub(crate) fn stage<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         self.staged.truncate(self.filled);
         if self.filled > SMALL_STAGING {
-            self.make_room(self.filled + FPDU);
+            self.make_room(self.filled + FPDU_ROOM);
         }
         let value = fill(&mut self.staged);
         self.staged_to(self.staged.len());
@@ -305,7 +291,7 @@ impl TxBatch {
         most: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<(), E> {
-        if self.filled == 0 && most > SMALL_STAGING {
+        if is_on(Heuristic::PageOffset) && self.filled == 0 && most > SMALL_STAGING {
             self.place(most);
         }
         let start = self.filled;
@@ -336,8 +322,8 @@ impl TxBatch {
     /// Makes room for `len` bytes of staging.
     ///
     /// A buffer that exceeds [`SMALL_STAGING`] gets room for the whole batch at once. A vector that
-    /// grows by itself may exceed [`KEEP`]; it would then be shrunk when the connection rests, and
-    /// grow again.
+    /// grows by itself may exceed [`STAGING_KEPT`]; it would then be shrunk when the connection
+    /// rests, and grow again.
     ///
     /// If memory is too short, the batch is marked, which ends the connection. What was staged is
     /// dropped. A vector with it might be doubled for a few more bytes, which ends the process.
@@ -346,9 +332,9 @@ impl TxBatch {
             // A batch above the usual limit gets the largest buffer, because its length varies with
             // the requests and pauses.
             let batch = if self.limit > STAGED_LIMIT {
-                KEEP
+                STAGING_KEPT
             } else {
-                STAGED_LIMIT + FPDU
+                STAGED_LIMIT + FPDU_ROOM
             };
             let most = len.max(batch);
             if !self.grow_to(most) && !self.grow_to(len) {
@@ -647,12 +633,12 @@ mod tests {
         }
         assert_eq!(lengths, [128, 1024, 1024]);
         // A program that posts again after a few polls has not paused.
-        (1..PAUSE).for_each(|_| batch.count_idle_turn());
+        (1..PAUSE_TURNS).for_each(|_| batch.count_idle_turn());
         batch.reset();
         batch.framed += FIRST_BATCH as u64;
         assert!(batch.has_room());
         batch.note_framed();
-        (1..PAUSE).for_each(|_| batch.count_idle_turn());
+        (1..PAUSE_TURNS).for_each(|_| batch.count_idle_turn());
         assert!(batch.has_room());
         batch.count_idle_turn();
         assert!(!batch.has_room());
@@ -736,10 +722,10 @@ mod tests {
         let small = stage(1000);
         assert!(small.0 <= SMALL_STAGING);
         let grown = stage(SMALL_STAGING + 1);
-        assert_eq!(grown.0, STAGED_LIMIT + FPDU);
+        assert_eq!(grown.0, STAGED_LIMIT + FPDU_ROOM);
         assert_eq!(stage(STAGED_LIMIT + 65_000), grown);
-        let most = stage(BATCH_LIMIT + FPDU - page_offset_buffer::PAGE);
-        assert_eq!(most.0, KEEP);
+        let most = stage(BATCH_LIMIT + FPDU_ROOM - page_offset_buffer::PAGE);
+        assert_eq!(most.0, STAGING_KEPT);
         assert_eq!(stage(BATCH_LIMIT + 65_000), most);
     }
 

@@ -10,6 +10,7 @@ use crate::mem::{
 
 use crate::cause::{Act, Asked, Cause};
 use crate::completion::{Completion, FreedPlaces, Status};
+use crate::policy::transfer::FIRST_PLACES;
 use crate::wr::{LocalOp, SendOp};
 
 /// Progress of a work request of the send queue.
@@ -252,9 +253,6 @@ struct Request {
 
 /// Stands for the work request of a confirmation.
 const CONFIRMATION: u64 = u64::MAX;
-
-/// Number of places that are allocated for the first request.
-const FIRST_PLACES: usize = 4;
 
 impl SendQueue {
     /// Creates an empty queue. `freed` counts the places that polls have freed.

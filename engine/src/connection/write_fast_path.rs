@@ -11,6 +11,7 @@ use super::{Connection, Stage};
 use crate::cause::{LocalProblem, Unmapped};
 use crate::completion::CompletionQueue;
 use crate::mutants::mutate;
+use crate::policy::{Heuristic, is_on};
 
 impl<Q: CompletionQueue> Connection<Q> {
     /// Handles a segment of a Write that passes all checks, as most do.
@@ -23,6 +24,9 @@ impl<Q: CompletionQueue> Connection<Q> {
         ulpdu: &Ulpdu<'_>,
         targets: &mut WriteTargetCache,
     ) -> bool {
+        if !is_on(Heuristic::WriteFastPath) {
+            return false;
+        }
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };

@@ -41,10 +41,8 @@ use super::srq::Shared;
 use super::wakers::Wakers;
 use crate::completion::{Completion, CqInner};
 use crate::mr::MemoryRegion;
+use crate::policy::transfer::DELIVERED_AT_ONCE;
 use crate::qp::guard::Watcher;
-
-/// Maximum number of completions delivered before the lock is released.
-const BATCH: usize = 8;
 
 /// All operations of a connection, and the tasks that wait for them.
 pub(super) struct Ops {
@@ -292,12 +290,12 @@ impl Ops {
 
     /// Moves completions from the CQ to their slots and wakes the tasks. The caller holds no lock.
     pub(super) fn deliver(&self) {
-        let mut batch = [Completion::default(); BATCH];
+        let mut batch = [Completion::default(); DELIVERED_AT_ONCE];
         // The vector allocates only if there are unsignaled requests.
         let mut freed: Vec<Freed> = Vec::new();
         loop {
-            let mut wakers: [Option<Waker>; BATCH] = Default::default();
-            let mut abandoned: [Option<ReclaimedMemory>; BATCH] = Default::default();
+            let mut wakers: [Option<Waker>; DELIVERED_AT_ONCE] = Default::default();
+            let mut abandoned: [Option<ReclaimedMemory>; DELIVERED_AT_ONCE] = Default::default();
             let mut table = self.table.lock();
             // Polled under the lock; otherwise two threads could deliver messages out of order.
             let count = self.completions.poll(&mut batch);

@@ -15,12 +15,12 @@ use super::connect_request::ConnectRequest;
 use super::pending_startup::{PendingStartup, RequestError, RequestSink, refuse, responder};
 use super::startup_queue::StartupQueue;
 use crate::device::{DeviceError, DeviceInner};
+use crate::policy::progress::LISTENER_PAUSE;
+use crate::policy::transfer::ACCEPTS_PER_TURN;
 use crate::progress::background::{Interest, Source, Token, Verdict};
 use uwarp_engine::event::AsyncEvent;
 use uwarp_engine::headroom;
 
-/// Pause of a listener that reached a limit of the system, before it tries again.
-const PAUSE: Duration = Duration::from_millis(50);
 /// Interval between reports that a limit of the system was reached.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Error of a listener in a process that has reached a limit of its memory.
@@ -28,8 +28,6 @@ const NO_MEMORY: LlpError = LlpError::Exhausted {
     op: "accept a connection",
     what: "memory in this process (`ulimit -v`, `ulimit -d`)",
 };
-/// Maximum number of connections accepted in one turn, so that other sources get turns, too.
-const ACCEPTS: u32 = 64;
 
 /// A listening port that the background thread serves until `Listening` is dropped.
 pub(crate) struct Listening {
@@ -276,7 +274,7 @@ impl ListenerInner {
                     // queue holds the other connections.
                     return;
                 }
-                if turn == ACCEPTS {
+                if turn == ACCEPTS_PER_TURN {
                     self.device.background.at(self.token, self.device.now());
                     return;
                 }
@@ -372,7 +370,7 @@ impl ListenerInner {
             self.device
                 .raise_for_all(AsyncEvent::ListenerShort { local, error });
         }
-        self.device.background.at(self.token, now + PAUSE);
+        self.device.background.at(self.token, now + LISTENER_PAUSE);
     }
 }
 

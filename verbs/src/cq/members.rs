@@ -7,7 +7,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::RwLock;
 
 use crate::device::DeviceInner;
-use crate::progress::epoll_group::{EpollGroup, FEW};
+use crate::policy::progress::FEW_QPS;
+use crate::policy::{Heuristic, is_on};
+use crate::progress::epoll_group::EpollGroup;
 use crate::qp::inner::QpInner;
 
 /// Way in which the QPs of a CQ are driven.
@@ -22,7 +24,7 @@ pub(super) enum Driven {
 /// QPs of a CQ, and the way in which they are driven.
 ///
 /// ```text
-///           more than `FEW` QPs
+///         more than `FEW_QPS` QPs
 ///   Each ─────────────────────────► Groups
 ///     ▲                               │
 ///     └────────── no QP at all ───────┘
@@ -67,10 +69,10 @@ impl Members {
     /// list. Returns `None` if there are more, if they are in groups, or if the list has to be
     /// rebuilt first.
     #[inline]
-    pub(super) fn few(&self) -> Option<[Option<Arc<QpInner>>; FEW]> {
+    pub(super) fn few(&self) -> Option<[Option<Arc<QpInner>>; FEW_QPS]> {
         match &self.state.read().driven {
-            Some(Driven::Each(qps)) if qps.len() <= FEW => {
-                let mut few = [const { None }; FEW];
+            Some(Driven::Each(qps)) if qps.len() <= FEW_QPS => {
+                let mut few = [const { None }; FEW_QPS];
                 for (slot, qp) in few.iter_mut().zip(qps.iter()) {
                     *slot = qp.upgrade();
                 }
@@ -112,8 +114,8 @@ impl Members {
         state.qps.insert(qp.ctx.qp_num, member);
         state.driven = None;
         // With manual progress each poll drives all QPs, in a reproducible order.
-        let many = state.qps.len() > FEW || !state.groups.is_empty();
-        if many && !device.background.is_manual() {
+        let many = state.qps.len() > FEW_QPS || !state.groups.is_empty();
+        if is_on(Heuristic::EpollGroup) && many && !device.background.is_manual() {
             let result = match state.groups.is_empty() {
                 true => state.join_all(device),
                 false => state.join_one(device, qp),

@@ -11,19 +11,11 @@ use uwarp_engine::datagram::{HEADER, Header, MAX_PAYLOAD};
 use uwarp_llp::{DatagramSocket, LlpError};
 
 use crate::device::{DeviceError, DeviceInner};
+use crate::policy::transfer::{DATAGRAM_WAIT, DATAGRAMS_PER_POLL, DATAGRAMS_PER_TURN};
+use crate::policy::{Heuristic, is_on};
 use crate::progress::background::{Interest, Source, Verdict};
 use crate::progress::poll_owner::{PollOwner, Registration};
 use crate::rendezvous::RendezvousInner;
-
-/// Maximum number of datagrams that one poll receives, so that its thread gets its completions.
-const PER_POLL: u32 = 32;
-/// Maximum number of datagrams that the background receives in one turn, so that other sources get
-/// turns, too.
-const PER_TURN: u32 = 256;
-
-/// Maximum time that a Send waits for room in the socket. Linux's usual send buffer (212,992 bytes)
-/// is sent in 17 ms at 100 Mbit/s.
-const FULL: Duration = Duration::from_millis(20);
 
 /// A UDP port that receives for the QPs of a rendezvous.
 ///
@@ -78,7 +70,7 @@ impl DatagramPort {
     /// sends no faster than its link. The datagram is lost if it cannot be sent then. Returns false
     /// if there was no room. `waits`: whether to wait.
     pub(crate) fn send(&self, bytes: &[u8], header: &Header, to: SocketAddr, waits: bool) -> bool {
-        let limit = if waits { FULL } else { Duration::ZERO };
+        let limit = if waits { DATAGRAM_WAIT } else { Duration::ZERO };
         // With manual progress no call sleeps.
         let limit = self.device.patience(Some(limit)).unwrap_or(limit);
         match send_within(&*self.socket, (bytes, header.from, to), limit) {
@@ -105,7 +97,7 @@ impl DatagramPort {
                 .store(self.device.clock(now), Ordering::Relaxed);
         }
         match self.buffer.try_lock() {
-            Some(mut buffer) => self.receive(&mut buffer, PER_POLL),
+            Some(mut buffer) => self.receive(&mut buffer, DATAGRAMS_PER_POLL),
             None => false,
         }
     }
@@ -114,7 +106,7 @@ impl DatagramPort {
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
         if let Some(mut buffer) = self.buffer.try_lock() {
-            self.receive(&mut buffer, PER_TURN);
+            self.receive(&mut buffer, DATAGRAMS_PER_TURN);
         }
         if self.registration.lock().owner == PollOwner::Watched {
             self.arm();
@@ -192,7 +184,7 @@ impl Source for DatagramPort {
     fn attend(&self, now: Instant) -> Verdict {
         let mut registration = self.registration.lock();
         registration.drop_expired_timers(now);
-        let buffer = match self.is_polled(now) {
+        let buffer = match is_on(Heuristic::StandBack) && self.is_polled(now) {
             true => None,
             false => self.buffer.try_lock(),
         };
@@ -203,7 +195,7 @@ impl Source for DatagramPort {
             return Verdict::Watch;
         };
         drop(registration);
-        self.receive(&mut buffer, PER_TURN);
+        self.receive(&mut buffer, DATAGRAMS_PER_TURN);
         drop(buffer);
         self.arm();
         Verdict::Settled

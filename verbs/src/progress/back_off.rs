@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-/// Maximum pause, as a multiple of [`Settings::takeover`](crate::Settings::takeover).
-///
-/// On one of 100 connections an 8-byte Send takes 9.4 us if the background checks every 107 us, and
-/// 5.9 us if it never does (Intel Xeon).
-const MAX_FACTOR: u32 = 10;
+use crate::policy::progress::{BACK_OFF_FACTOR, BACK_OFF_PART};
+use crate::policy::{Heuristic, is_on};
 
 /// Pause of the background between two checks. A check finds out whether connections are still
 /// polled.
@@ -17,7 +14,7 @@ const MAX_FACTOR: u32 = 10;
 /// polling without notice thus waits a short time compared with the time that it polled.
 ///
 /// ```text
-///             a check finds all polled: longer by an eighth, up to MAX_FACTOR
+///             a check finds all polled: longer by an eighth, up to BACK_OFF_FACTOR
 ///                      ┌─────┐
 ///   ── takeover ──► BackOff ◄┘
 ///           ▲          │
@@ -46,8 +43,9 @@ impl BackOff {
     /// Updates the pause after a round. `quiet`: all sources of the round are polled by other
     /// threads, so the round left them alone.
     pub(super) fn after_round(&mut self, quiet: bool) {
-        self.current = if quiet {
-            (self.current.saturating_add(self.current / 8)).min(self.min.saturating_mul(MAX_FACTOR))
+        self.current = if quiet && is_on(Heuristic::BackOff) {
+            let longer = self.current.saturating_add(self.current / BACK_OFF_PART);
+            longer.min(self.min.saturating_mul(BACK_OFF_FACTOR))
         } else {
             self.min
         };
@@ -69,7 +67,7 @@ mod tests {
             back_off.after_round(true);
             assert!(back_off.get() <= TAKEOVER + polled / 8, "look {look}");
         }
-        assert_eq!(back_off.get(), TAKEOVER * MAX_FACTOR);
+        assert_eq!(back_off.get(), TAKEOVER * BACK_OFF_FACTOR);
     }
 
     #[test]

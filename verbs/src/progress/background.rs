@@ -17,6 +17,7 @@ use uwarp_engine::times::after;
 
 use super::back_off::BackOff;
 use crate::clock::TimeSource;
+use crate::policy::progress::{BACKGROUND_EVENTS, EPOLL_FAILED};
 use crate::settings::Progress;
 use crate::wait::timespec;
 
@@ -44,8 +45,6 @@ pub(crate) type Token = u64;
 const WAKE: Token = 0;
 /// Bit that is set in the tokens of listeners, so that a round attends to listeners last.
 const LISTENS: Token = 1 << 63;
-/// Maximum number of events taken from the kernel at a time.
-const EVENTS: usize = 64;
 
 /// Readiness of a descriptor to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,8 +146,8 @@ impl Round {
     fn new(takeover: Duration) -> Self {
         // Room for the usual number of sources in one round.
         Round {
-            due: Vec::with_capacity(2 * EVENTS),
-            watched: Vec::with_capacity(2 * EVENTS),
+            due: Vec::with_capacity(2 * BACKGROUND_EVENTS),
+            watched: Vec::with_capacity(2 * BACKGROUND_EVENTS),
             back_off: BackOff::new(takeover),
         }
     }
@@ -350,14 +349,14 @@ impl Shared {
             watched,
             back_off,
         } = round;
-        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
+        let mut room = [const { MaybeUninit::uninit() }; BACKGROUND_EVENTS];
         let timeout = timeout.map(timespec);
         let events = match super::epoll::wait(&self.epoll, &mut room[..], timeout.as_ref()) {
             Ok(events) => events,
             Err(rustix::io::Errno::INTR) => &mut [],
             Err(error) => {
                 tracing::error!(%error, "epoll_wait failed");
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(EPOLL_FAILED);
                 &mut []
             }
         };

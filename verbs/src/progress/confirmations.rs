@@ -4,9 +4,7 @@
 //! A Write that completes at its placement ([`Settings::placed_writes`](crate::Settings)) is
 //! confirmed by an empty RDMA Read, whose Response this side owes. Two programs that answer each
 //! other's Writes would send two segments each: the Response, and then the own Write. If the
-//! Response waits for the Write, one segment has both, and one poll of the peer finds both. The
-//! typical time of `ib_write_lat` by queue pair numbers went from 8.5 to 4.0 us (Intel Xeon, two
-//! processors; 3.9 us without confirmations).
+//! Response waits for the Write, one segment has both, and one poll of the peer finds both.
 //!
 //! ```text
 //!             a post has followed each of the last 3 Responses
@@ -29,14 +27,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::device::Device;
-
-/// Number of Responses in a row that a post has followed soon, after which one is expected to
-/// follow the next.
-const FOLLOWED: u8 = 3;
-/// Maximum time after which a post follows a Response, and maximum time that the background keeps
-/// one: the default of `takeover`, and many times what a program needs that answers from a loop
-/// (`ib_write_lat` takes 4 us for a message in all).
-pub(crate) const SOON: Duration = Duration::from_micros(50);
+use crate::policy::progress::{EXIT_CHECK, POST_FOLLOWS, RESPONSES_FOLLOWED};
+use crate::policy::{Heuristic, is_on};
 
 /// Thread that gives a turn, at a time of the device's clock in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +68,6 @@ impl Device {
     /// For a process that exits without destroying its QPs: a peer takes a Write that is not
     /// confirmed for one that has failed. Takes no lock, so that a signal handler may call it.
     pub fn finish_confirmations(&self, limit: Duration) {
-        const INTERVAL: Duration = Duration::from_micros(50);
         let Ok(inner) = self.inner() else {
             return;
         };
@@ -84,8 +75,8 @@ impl Device {
         all.exits.store(true, Ordering::Relaxed);
         let mut left = limit;
         while all.late.load(Ordering::Relaxed) > 0 && !left.is_zero() {
-            thread::sleep(INTERVAL);
-            left = left.saturating_sub(INTERVAL);
+            thread::sleep(EXIT_CHECK);
+            left = left.saturating_sub(EXIT_CHECK);
         }
     }
 }
@@ -95,7 +86,7 @@ impl Device {
 pub(crate) struct Confirmations {
     all: Arc<AllConfirmations>,
     is_late: bool,
-    /// Number of Responses in a row that a post has followed, up to [`FOLLOWED`].
+    /// Number of Responses in a row that a post has followed, up to [`RESPONSES_FOLLOWED`].
     followed: u8,
     /// Time at which the last Response was due, until the next post.
     due_at: Option<u64>,
@@ -125,6 +116,9 @@ impl Confirmations {
     /// Decides at the end of a turn in which nothing but Responses to empty Reads is to be sent.
     /// `completed`: the turn has completed a request of the program. Returns true if they wait.
     pub(crate) fn wait(&mut self, giver: Giver, completed: bool) -> bool {
+        if !is_on(Heuristic::LateConfirmations) {
+            return false;
+        }
         let (at, may_wait) = match giver {
             Giver::Poll { at } => (at, completed),
             Giver::Background { at } => (at, true),
@@ -134,7 +128,7 @@ impl Confirmations {
             // No post has followed the last one.
             self.followed = 0;
         }
-        self.is_late = may_wait && self.followed == FOLLOWED;
+        self.is_late = may_wait && self.followed == RESPONSES_FOLLOWED;
         if self.is_late {
             self.all.late.fetch_add(1, Ordering::Relaxed);
         }
@@ -144,8 +138,8 @@ impl Confirmations {
     /// Records a post.
     pub(crate) fn posted(&mut self, at: u64) {
         if let Some(due_at) = self.due_at.take() {
-            self.followed = match u128::from(at.saturating_sub(due_at)) < SOON.as_nanos() {
-                true => (self.followed + 1).min(FOLLOWED),
+            self.followed = match u128::from(at.saturating_sub(due_at)) < POST_FOLLOWS.as_nanos() {
+                true => (self.followed + 1).min(RESPONSES_FOLLOWED),
                 false => 0,
             };
         }

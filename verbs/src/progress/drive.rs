@@ -11,27 +11,20 @@ use super::background::Interest;
 use super::confirmations::{Confirmations, Giver};
 use super::doorbell::Doorbell;
 use crate::connection::Connection;
+use crate::policy::progress::{CLOSE_CHECK, MEMORY_RETRY};
+use crate::policy::transfer::MAX_TURN_BYTES;
+use crate::policy::{Heuristic, is_on};
 use crate::traffic::TrafficCount;
-use uwarp_engine::connection::{BufferPool, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
+use uwarp_engine::connection::{BufferPool, LlpOrder, ReceiveBuffer};
 use uwarp_engine::limits::PeerAccount;
+use uwarp_engine::policy::transfer::PARTS_PER_CALL;
 
-/// Maximum number of bytes that one turn receives, and also the maximum that it sends.
-///
-/// The limit bounds the wait of the thread's other connections, and of threads that need the lock.
-const MAX_TURN_BYTES: usize = 4 * 1024 * 1024;
-
-/// Interval at which a connection tries again to receive, after the memory limits did not allow it
-/// or there was no memory for a buffer.
-const MEMORY_RETRY: Duration = Duration::from_millis(10);
 /// Time after which an incomplete FPDU ends its connection if it was begun with more than half of a
 /// memory limit in use, and the limit is now reached.
 ///
 /// The largest FPDU then needs 32 KB/s. Below the limit, and below half of it, only
 /// `timeouts.stalled` applies.
 const PRESSED: Duration = Duration::from_secs(2);
-/// Interval at which a connection checks whether the peer has closed, while a message waits for a
-/// receive. No event reports that, and each check is a system call.
-const CLOSE_CHECK: Duration = Duration::from_millis(250);
 
 /// A connection with its LLP: the state that the lock of a QP protects.
 pub(crate) struct Driven {
@@ -469,8 +462,9 @@ impl Driven {
                 return Sent::All;
             }
             let tx = &self.conn.tx;
-            let followed =
-                tx.is_followed(self.conn.has_unsent()) && sent + tx.left() < MAX_TURN_BYTES;
+            let followed = is_on(Heuristic::MoreHint)
+                && tx.is_followed(self.conn.has_unsent())
+                && sent + tx.left() < MAX_TURN_BYTES;
             let offered = offer(&self.conn, followed, &mut **llp);
             if let Ok(bytes) = offered {
                 sent += bytes;

@@ -1,12 +1,13 @@
 //! Group of the connections of one CQ that share an epoll set.
 //!
 //! If every poll of a CQ gave a turn (see [`super::drive`]) to each of many connections, it would
-//! cost a system call per connection. A CQ with more than [`FEW`] QPs therefore has a *group*: an
-//! epoll set with the descriptors of all its connections. A poll runs a *round*: it queries the set
-//! once, and gives turns to the connections that are ready and to *dirty* ones. A dirty connection
-//! has staged requests. A waiting thread sleeps on the set. The background has the set as one
-//! descriptor in its own set. As with a single connection, it leaves the group alone while the
-//! program polls, and takes over when polling stops.
+//! cost a system call per connection. A CQ with more than
+//! [`FEW_QPS`](crate::policy::progress::FEW_QPS) QPs therefore has a *group*: an epoll set with the
+//! descriptors of all its connections. A poll runs a *round*: it queries the set once, and gives
+//! turns to the connections that are ready and to *dirty* ones. A dirty connection has staged
+//! requests. A waiting thread sleeps on the set. The background has the set as one descriptor in
+//! its own set. As with a single connection, it leaves the group alone while the program polls, and
+//! takes over when polling stops.
 //!
 //! ```text
 //!            Cq::poll ──┐                      ┌── socket of QP 1
@@ -24,8 +25,8 @@
 //! **No event is lost**, because the set is level-triggered. If a turn was refused (another thread
 //! has the lock) or ended early, the next query reports the descriptor again. A descriptor must
 //! therefore leave the set while its readiness is of no use (reading is paused, or both sides have
-//! closed). [`Member::change`] does that after each turn. One query returns at most [`EVENTS`]
-//! descriptors, and the kernel moves these to the end of its ready list.
+//! closed). [`Member::change`] does that after each turn. One query returns at most
+//! [`GROUP_EVENTS`] descriptors, and the kernel moves these to the end of its ready list.
 //!
 //! A [`PollOwner`] records which thread watches a group's set, as for a single connection. Lock
 //! order: QP, then any lock of a group. Locks of a group are taken one at a time, and none is held
@@ -55,17 +56,9 @@ use self::members::Members;
 use super::background::{Interest, Source, Verdict};
 use super::poll_owner::{PollOwner, Registration};
 use crate::device::DeviceInner;
+use crate::policy::progress::{GROUP_EVENTS, GROUP_SPINS};
+use crate::policy::{Heuristic, is_on};
 use crate::qp::inner::QpInner;
-
-/// A CQ with more QPs than this has a group. With up to this many, a turn for each QP costs about
-/// as much as a query of the set.
-pub(crate) const FEW: usize = 4;
-/// Maximum number of ready connections that one query returns.
-const EVENTS: usize = 64;
-/// A program counts as polling continuously after this many polls since the background last
-/// received something. A program that polls only once per message, and watches memory in between,
-/// does not reach this number, so the background serves it at once.
-const SPINS: u32 = 8;
 
 /// Group of connections that are polled and waited for together.
 pub(crate) struct EpollGroup {
@@ -77,8 +70,8 @@ pub(crate) struct EpollGroup {
     last_active: LastActive,
     /// Time of the last query of the set by a polling thread, in nanoseconds of the device's clock.
     polled_at: AtomicU64,
-    /// Number of polls since the background last received something, at most [`SPINS`]. A poll that
-    /// receives something sets the maximum.
+    /// Number of polls since the background last received something, at most [`GROUP_SPINS`]. A
+    /// poll that receives something sets the maximum.
     spins: AtomicU32,
     /// Registration of the set with the background.
     registration: Mutex<Registration>,
@@ -153,8 +146,12 @@ impl EpollGroup {
         self.note_poll(now, stays);
         let done = self.round_by_poll(now);
         let spins = self.spins.load(Ordering::Relaxed);
-        if spins < SPINS {
-            let counted = if done.received { SPINS } else { spins + 1 };
+        if spins < GROUP_SPINS {
+            let counted = if done.received {
+                GROUP_SPINS
+            } else {
+                spins + 1
+            };
             self.spins.store(counted, Ordering::Relaxed);
         }
         if done.moved {
@@ -304,7 +301,7 @@ impl EpollGroup {
             }
             done |= given;
         };
-        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
+        let mut room = [const { MaybeUninit::uninit() }; GROUP_EVENTS];
         match super::epoll::wait(&self.set, &mut room[..], Some(&Timespec::default())) {
             Ok(events) => {
                 for event in events {
@@ -330,7 +327,8 @@ impl Source for EpollGroup {
     fn attend(&self, now: Instant) -> Verdict {
         let mut registration = self.registration.lock();
         registration.drop_expired_timers(now);
-        if self.spins.load(Ordering::Relaxed) >= SPINS && self.is_polled(now) {
+        let is_polled = self.spins.load(Ordering::Relaxed) >= GROUP_SPINS && self.is_polled(now);
+        if is_on(Heuristic::StandBack) && is_polled {
             // A polling thread handles the event. If polling stops first, the background handles it
             // at a later check.
             registration.fired_while_polled(&self.device.background, self.set.as_fd());

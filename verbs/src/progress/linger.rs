@@ -13,6 +13,7 @@ use uwarp_llp::{Llp, Piece, Recv, SendHints};
 
 use super::background::{Background, Interest, Source, Token, Verdict};
 use uwarp_engine::limits::Charge;
+use uwarp_engine::policy::transfer::ACKNOWLEDGED_CHECK;
 
 /// A connection that is being closed. It sends the remaining bytes and a FIN, and discards incoming
 /// bytes until the peer has closed too. (If a socket is closed with unread bytes, the kernel sends
@@ -22,10 +23,6 @@ struct Lingering {
     token: Token,
     state: Mutex<State>,
 }
-
-/// Interval at which a connection is checked for the acknowledgement of its last bytes, when both
-/// sides have closed.
-const FLUSH_CHECK: Duration = Duration::from_millis(10);
 
 struct State {
     llp: Option<Box<dyn Llp>>,
@@ -172,7 +169,7 @@ impl State {
             // A kernel socket that the peer has closed is always ready, so it leaves the epoll set.
             // From now on a timer checks whether the last bytes were acknowledged.
             background.forget_fd(llp.fd());
-            next = Some(background.now() + FLUSH_CHECK);
+            next = Some(background.now() + ACKNOWLEDGED_CHECK);
         } else {
             let write = self.sent < self.rest.len() && llp.wants_write_event();
             background.arm(token, llp.fd(), Interest::new(true, write));

@@ -13,19 +13,14 @@
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use crate::device::DeviceInner;
+use crate::policy::progress::{MAX_ORPHANS, ORPHAN_IDLE_TURNS, ORPHAN_POLLED_WITHIN};
+use crate::policy::{Heuristic, is_on};
 use crate::qp::inner::QpInner;
-
-/// Maximum number of orphans of a device.
-const MAX_ORPHANS: usize = 4;
-/// An orphan is left to the background again after this many consecutive turns without traffic.
-const IDLE_TURNS: u32 = 2000;
-/// A program that polled within this time is expected to poll again.
-const POLLED_WITHIN: Duration = Duration::from_millis(1);
 
 struct Orphan {
     qp: Weak<QpInner>,
@@ -72,6 +67,10 @@ impl Default for OrphanPoller {
 impl OrphanPoller {
     /// Gives each orphan a turn. Call it after a poll that found nothing.
     pub(crate) fn poll(&self, device: &DeviceInner, now: Instant) {
+        if !is_on(Heuristic::OrphanPolling) {
+            // Without the time of a poll, none is added.
+            return;
+        }
         self.polled_at.store(device.clock(now), Ordering::Relaxed);
         if !self.has_orphans.load(Ordering::Relaxed) {
             return;
@@ -87,7 +86,7 @@ impl OrphanPoller {
                         orphan.idle_turns = if moved { 0 } else { orphan.idle_turns + 1 };
                     }
                 }
-                orphan.idle_turns < IDLE_TURNS
+                orphan.idle_turns < ORPHAN_IDLE_TURNS
             });
             self.has_orphans.store(!list.is_empty(), Ordering::Relaxed);
         }
@@ -98,7 +97,7 @@ impl OrphanPoller {
     pub(crate) fn add(&self, device: &DeviceInner, qp: &Weak<QpInner>, now: Instant) {
         let polled_at = self.polled_at.load(Ordering::Relaxed);
         let since = device.clock(now).saturating_sub(polled_at);
-        if polled_at == 0 || u128::from(since) > POLLED_WITHIN.as_nanos() {
+        if polled_at == 0 || u128::from(since) > ORPHAN_POLLED_WITHIN.as_nanos() {
             return;
         }
         if let Some(mut list) = self.list.try_lock()
@@ -237,7 +236,7 @@ pub(super) mod tests {
         let world = World::new();
         world.until_it_is_an_orphan();
         let held = world.far_qp.inner().unwrap().lock();
-        for _ in 0..2 * super::IDLE_TURNS {
+        for _ in 0..2 * super::ORPHAN_IDLE_TURNS {
             assert_eq!(world.idle.poll_one(), None);
         }
         assert_eq!(world.orphans(), 1);

@@ -2,13 +2,12 @@
 //! free.
 
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::background::{Background, Interest, Token};
 use super::epoll_group::Member;
-
-/// Time after which adding a descriptor to an epoll set is tried again, if that failed.
-const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+use crate::policy::progress::EPOLL_RETRY;
+use crate::policy::{Heuristic, is_on};
 
 /// Owner of a connection's descriptor; see the diagram in [`crate::progress`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,7 +158,7 @@ impl Registration {
             // The kernel has no memory or no watches left. A timer replaces the event: its turn
             // arms the descriptor again.
             tracing::error!(token = self.token, %error, "epoll_ctl failed");
-            let again = background.now() + RETRY_INTERVAL;
+            let again = background.now() + EPOLL_RETRY;
             self.set_timer(background, Some(again));
         } else {
             self.is_removed = false;
@@ -200,7 +199,7 @@ impl Registration {
             tracing::error!(token = self.token, %error, "epoll_ctl failed");
             if self.owner.is_grouped() {
                 // The set could not be changed. A turn after the interval tries again.
-                let again = background.now() + RETRY_INTERVAL;
+                let again = background.now() + EPOLL_RETRY;
                 self.set_timer(background, Some(again));
             }
             return self.owner.is_grouped();
@@ -229,7 +228,9 @@ impl Registration {
     /// Leaves an event to the polling thread. If the previous event was left to it as well, polling
     /// is likely to continue, so the descriptor is removed from the background's set.
     pub(crate) fn fired_while_polled(&mut self, background: &Background, fd: BorrowedFd<'_>) {
-        if self.owner == PollOwner::Watched && !self.is_removed && !self.is_epoll_set {
+        let was_left = self.owner == PollOwner::Watched;
+        let is_in_set = !self.is_removed && !self.is_epoll_set;
+        if is_on(Heuristic::LeaveSet) && was_left && is_in_set {
             background.forget_fd(fd);
             self.is_removed = true;
         }
@@ -297,6 +298,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
 
     use super::super::background::{Source, Verdict};
     use super::*;

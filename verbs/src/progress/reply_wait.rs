@@ -7,29 +7,9 @@
 //! briefly for the bytes of the reply.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-/// Maximum wait of one poll. Does not include the time for which it yielded to other threads.
-pub(crate) const MOMENT: Duration = Duration::from_micros(20);
-/// A poll that has waited for this long yields to other threads between its attempts. The reply may
-/// depend on a thread that waits for this processor. While a program reads memory in a loop, it
-/// does not yield and occupies the processor for milliseconds, so the poll has to yield before.
-///
-/// Two pairs of `ib_write_lat` on two processors take 5.6 to 15 us per message with these yields,
-/// and took 16 us to 4 ms without.
-pub(crate) const ALONE: Duration = Duration::from_micros(5);
-/// Maximum number of yields of one poll. Each may give the processor away for some milliseconds.
-pub(crate) const YIELDS: u32 = 8;
-/// Maximum number of attempts of one poll. It ends the wait even if the device's clock is stopped.
-pub(crate) const ATTEMPTS: usize = 256;
-/// Number of signs (see [`ReplyWait`]) that enable the wait at first. A reply resets the number to
-/// this.
-const SIGNS: u32 = 4;
-/// Maximum number of signs that enable the wait. The number doubles each time [`MISSES`] waits
-/// without a reply disable the wait.
-const MOST_SIGNS: u32 = 4096;
-/// Number of consecutive waits without a reply that disable the wait.
-const MISSES: u32 = 4;
+use crate::policy::progress::{REPLY_MISSES, REPLY_SIGNS, REPLY_SIGNS_MAX};
+use crate::policy::{Heuristic, is_on};
 
 /// Decides whether polls of a CQ wait briefly for the peer's reply.
 ///
@@ -41,7 +21,7 @@ const MISSES: u32 = 4;
 ///                            `signs_needed` signs
 ///   disabled ──────────────────────────────────────────────► enabled
 ///       ▲                                                       │
-///       ├────── no reply in `MISSES` consecutive waits ─────────┤
+///       ├────── no reply in `REPLY_MISSES` waits in a row ──────┤
 ///       │       (then twice as many signs are needed)           │
 ///       └────── the program asked for an event ─────────────────┘
 /// ```
@@ -62,7 +42,7 @@ impl Default for ReplyWait {
         ReplyWait {
             misses_left: AtomicU32::new(0),
             signs: AtomicU32::new(0),
-            signs_needed: AtomicU32::new(SIGNS),
+            signs_needed: AtomicU32::new(REPLY_SIGNS),
             polls: AtomicU32::new(0),
             unseen: AtomicU32::new(0),
         }
@@ -73,7 +53,7 @@ impl ReplyWait {
     /// Returns true if the wait is enabled: a poll that returns a completion then waits briefly.
     #[inline]
     pub(crate) fn is_expected(&self) -> bool {
-        self.misses_left.load(Ordering::Relaxed) > 0
+        is_on(Heuristic::ReplyWait) && self.misses_left.load(Ordering::Relaxed) > 0
     }
 
     /// Returns a count that changes whenever the background receives bytes that complete nothing.
@@ -94,7 +74,7 @@ impl ReplyWait {
             return;
         }
         self.signs.store(0, Ordering::Relaxed);
-        self.misses_left.store(MISSES, Ordering::Relaxed);
+        self.misses_left.store(REPLY_MISSES, Ordering::Relaxed);
     }
 
     /// Disables the wait, because the program has requested an event. It will sleep until the
@@ -106,8 +86,8 @@ impl ReplyWait {
 
     /// Records a wait that ended with a reply.
     pub(crate) fn answered(&self) {
-        self.misses_left.store(MISSES, Ordering::Relaxed);
-        self.signs_needed.store(SIGNS, Ordering::Relaxed);
+        self.misses_left.store(REPLY_MISSES, Ordering::Relaxed);
+        self.signs_needed.store(REPLY_SIGNS, Ordering::Relaxed);
     }
 
     /// Records a wait without a reply.
@@ -116,7 +96,7 @@ impl ReplyWait {
         self.misses_left.store(misses_left, Ordering::Relaxed);
         if misses_left == 0 {
             let signs_needed = self.signs_needed.load(Ordering::Relaxed);
-            let signs_needed = signs_needed.saturating_mul(2).min(MOST_SIGNS);
+            let signs_needed = signs_needed.saturating_mul(2).min(REPLY_SIGNS_MAX);
             self.signs_needed.store(signs_needed, Ordering::Relaxed);
         }
     }
@@ -141,7 +121,7 @@ mod tests {
     #[test]
     fn a_reply_is_expected_after_some_that_came_unseen() {
         let (reply, mut polls) = (ReplyWait::default(), 0);
-        signs(&reply, &mut polls, SIGNS - 1);
+        signs(&reply, &mut polls, REPLY_SIGNS - 1);
         assert!(!reply.is_expected());
         // The program took no completions since the last sign, so these arrivals do not count as
         // signs.
@@ -156,24 +136,24 @@ mod tests {
     #[test]
     fn it_is_no_longer_expected_after_some_misses_and_takes_more_signs_then() {
         let (reply, mut polls) = (ReplyWait::default(), 0);
-        signs(&reply, &mut polls, SIGNS);
-        for _ in 0..MISSES {
+        signs(&reply, &mut polls, REPLY_SIGNS);
+        for _ in 0..REPLY_MISSES {
             assert!(reply.is_expected());
             reply.missed();
         }
         assert!(!reply.is_expected());
-        signs(&reply, &mut polls, 2 * SIGNS - 1);
+        signs(&reply, &mut polls, 2 * REPLY_SIGNS - 1);
         assert!(!reply.is_expected());
         signs(&reply, &mut polls, 1);
         assert!(reply.is_expected());
         // One reply resets the number of misses, and the number of signs that are needed.
         reply.missed();
         reply.answered();
-        for _ in 0..MISSES {
+        for _ in 0..REPLY_MISSES {
             assert!(reply.is_expected());
             reply.missed();
         }
-        signs(&reply, &mut polls, 2 * SIGNS);
+        signs(&reply, &mut polls, 2 * REPLY_SIGNS);
         assert!(reply.is_expected());
     }
 
@@ -197,14 +177,14 @@ mod tests {
     fn a_poll_that_takes_the_last_completion_waits_for_what_is_expected() {
         let world = World::new();
         let shared = Arc::clone(world.far_cq.shared().unwrap());
-        for _ in 0..SIGNS {
+        for _ in 0..REPLY_SIGNS {
             assert!(!shared.expects_reply());
             one_message(&world);
             shared.received_unseen(shared.inner.polls());
         }
         assert!(shared.expects_reply());
         // Each of these polls waits for its full time, and no reply arrives.
-        for _ in 0..MISSES {
+        for _ in 0..REPLY_MISSES {
             assert!(shared.expects_reply());
             one_message(&world);
         }
@@ -215,7 +195,7 @@ mod tests {
     fn nothing_is_expected_once_the_program_has_asked_for_an_event() {
         let world = World::new();
         let shared = Arc::clone(world.far_cq.shared().unwrap());
-        for _ in 0..SIGNS {
+        for _ in 0..REPLY_SIGNS {
             one_message(&world);
             shared.received_unseen(shared.inner.polls());
         }
@@ -224,7 +204,7 @@ mod tests {
         assert!(!shared.expects_reply());
         // The count of signs restarts as well.
         let (reply, mut polls) = (ReplyWait::default(), 0);
-        signs(&reply, &mut polls, SIGNS - 1);
+        signs(&reply, &mut polls, REPLY_SIGNS - 1);
         reply.disable();
         signs(&reply, &mut polls, 1);
         assert!(!reply.is_expected());
@@ -234,9 +214,9 @@ mod tests {
     fn the_signs_that_it_takes_have_a_bound() {
         let (reply, mut polls) = (ReplyWait::default(), 0);
         for _ in 0..20 {
-            signs(&reply, &mut polls, MOST_SIGNS);
+            signs(&reply, &mut polls, REPLY_SIGNS_MAX);
             assert!(reply.is_expected());
-            (0..MISSES).for_each(|_| reply.missed());
+            (0..REPLY_MISSES).for_each(|_| reply.missed());
         }
     }
 }

@@ -19,8 +19,10 @@ use crate::datagram::port::DatagramPort;
 use crate::device::DeviceInner;
 use crate::event_queue::EventQueue;
 use crate::messages;
+use crate::policy::progress::POST_FOLLOWS;
+use crate::policy::{Heuristic, is_on};
 use crate::progress::background::{Source, Verdict};
-use crate::progress::confirmations::{Confirmations, Giver, SOON};
+use crate::progress::confirmations::{Confirmations, Giver};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Progress};
 use crate::progress::epoll_group::{EpollGroup, Member};
@@ -556,7 +558,8 @@ impl Source for QpInner {
         // The polls of a group are recorded in the group. A member of a group gets here only by a
         // timer.
         let is_grouped = locked.registration.owner.is_grouped();
-        if polls_drive && !is_grouped && self.polled_alone(now) {
+        let is_polled = polls_drive && !is_grouped && self.polled_alone(now);
+        if is_on(Heuristic::StandBack) && is_polled {
             // A polling thread handles the event. It is not lost, because the background checks
             // again.
             let Locked {
@@ -582,7 +585,7 @@ impl Source for QpInner {
         if locked.driven.confirmations.are_late() {
             locked
                 .registration
-                .set_timer(&self.device.background, Some(after(now, SOON)));
+                .set_timer(&self.device.background, Some(after(now, POST_FOLLOWS)));
         }
         let (_, received_now) = locked.driven.moved();
         locked.polls_receive &= received == received_now;

@@ -5,16 +5,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use crate::policy::progress::SHORT_TURN_BYTES;
+use crate::policy::{Heuristic, is_on};
 use crate::progress::confirmations::Giver;
 use crate::progress::epoll_group::{Caller, TurnResult};
 use crate::progress::orphan_polling::OrphanTurn;
 use crate::progress::poll_owner::PollOwner;
 use crate::qp::guard::QpGuard;
 use crate::qp::inner::{Driver, Locked, QpInner};
-
-/// Turns that moved at most this many bytes skip the clock read after them, because they took only
-/// a few microseconds.
-const SHORT_TURN: u64 = 4096;
 
 /// Turns given by polling threads.
 impl QpInner {
@@ -41,7 +39,9 @@ impl QpInner {
         let locked = self.try_lock();
         match locked {
             Some(_) => self.lock_misses.reset(),
-            None if self.lock_misses.count_miss() => self.device.lock_yield.mark_due(),
+            None if is_on(Heuristic::LockYield) && self.lock_misses.count_miss() => {
+                self.device.lock_yield.mark_due();
+            }
             None => {}
         }
         locked
@@ -125,7 +125,7 @@ impl QpInner {
             .saturating_add(received_now.abs_diff(received));
         // The program could not poll during a long turn, so the end of the turn counts as the time
         // of the poll.
-        let end = match moved > SHORT_TURN {
+        let end = match moved > SHORT_TURN_BYTES || !is_on(Heuristic::RareClock) {
             true => self.device.clock(self.device.now()),
             false => at,
         };
@@ -142,7 +142,10 @@ impl QpInner {
         let driver = match caller {
             Caller::Poll | Caller::Sleeper => Driver::Consumer,
             Caller::Background
-                if locked.polls_receive && !self.is_armed() && self.polled_alone(now) =>
+                if is_on(Heuristic::StandBack)
+                    && locked.polls_receive
+                    && !self.is_armed()
+                    && self.polled_alone(now) =>
             {
                 return Some(TurnResult {
                     skipped: true,

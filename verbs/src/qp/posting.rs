@@ -7,6 +7,7 @@ use uwarp_engine::times::after;
 
 use super::inner::{Driver, Locked, QpInner};
 use crate::connection::{Connection, QpContext};
+use crate::policy::{Heuristic, is_on};
 use crate::progress::poll_owner::PollOwner;
 
 /// State at the start of a post.
@@ -95,7 +96,7 @@ impl QpInner {
         let sq = &locked.driven.conn.sq;
         let full = doorbell.posted(sq, posted.before, posted.at, self.takeover);
         let single = locked.driven.doorbell.is_single() && posted.alone;
-        single || full || armed || !self.may_stage(locked, posted)
+        single || full || armed || !is_on(Heuristic::Doorbell) || !self.may_stage(locked, posted)
     }
 
     /// Returns true if a turn is likely to follow soon: a thread polls, and none sleeps on the

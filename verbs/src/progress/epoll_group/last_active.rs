@@ -3,16 +3,15 @@
 //! A program that exchanges small messages with one peer of many waits for that peer. A query of
 //! the set followed by a turn of the connection costs two system calls, and work of the kernel for
 //! the set. Trying the connection alone costs one call, as without a group. The result of a query
-//! that finds no ready member is therefore used for a short time: [`POLLS`] polls or
-//! [`NANOSECONDS`], whichever ends first. After the connection has received, the next poll queries
-//! the set, so that other members do not wait any longer.
+//! that finds no ready member is therefore used for a short time: [`ALONE_POLLS`] polls or
+//! [`ALONE_NANOSECONDS`], whichever ends first. After the connection has received, the next poll
+//! queries the set, so that other members do not wait any longer.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Number of polls that skip the set after a query without ready members.
-const POLLS: u32 = 16;
-/// The same limit as a time, for programs that poll rarely.
-const NANOSECONDS: u64 = 10_000;
+use crate::policy::progress::{ALONE_NANOSECONDS, ALONE_POLLS};
+use crate::policy::{Heuristic, is_on};
+
 /// Value of `member` if no member is recorded.
 const NO_MEMBER: u32 = u32::MAX;
 /// Value of `queried_at` that makes the next poll query the set.
@@ -46,9 +45,10 @@ impl LastActive {
         let member = self.member.load(Ordering::Relaxed);
         let queried_at = self.queried_at.load(Ordering::Relaxed);
         let polls = self.polls.load(Ordering::Relaxed);
-        let is_due =
-            queried_at == NEVER || polls >= POLLS || now.saturating_sub(queried_at) >= NANOSECONDS;
-        if member == NO_MEMBER || is_due {
+        let is_due = queried_at == NEVER
+            || polls >= ALONE_POLLS
+            || now.saturating_sub(queried_at) >= ALONE_NANOSECONDS;
+        if !is_on(Heuristic::LastActive) || member == NO_MEMBER || is_due {
             return None;
         }
         self.polls.store(polls + 1, Ordering::Relaxed);
@@ -129,13 +129,13 @@ mod tests {
         let last_active = LastActive::default();
         last_active.note_query(NOW, Received::One(7));
         last_active.note_query(NOW, Received::None);
-        for _ in 0..POLLS {
+        for _ in 0..ALONE_POLLS {
             assert_eq!(last_active.poll_alone(NOW), Some(7));
         }
         assert_eq!(last_active.poll_alone(NOW), None);
         last_active.note_query(NOW, Received::None);
-        assert_eq!(last_active.poll_alone(NOW + NANOSECONDS - 1), Some(7));
-        assert_eq!(last_active.poll_alone(NOW + NANOSECONDS), None);
+        assert_eq!(last_active.poll_alone(NOW + ALONE_NANOSECONDS - 1), Some(7));
+        assert_eq!(last_active.poll_alone(NOW + ALONE_NANOSECONDS), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::{machine_now, until};
+use crate::policy::progress::FEW_QPS;
 use crate::{AcceptOptions, ConnectOptions, Cq, Device, Pd, Qp, QpCaps, RecvWr, SendWr, Settings};
 
 /// Opens a device whose background leaves a polled connection alone for an hour.
@@ -36,7 +37,7 @@ impl World {
             peer_to_peer: true,
             ..ConnectOptions::default()
         };
-        let pairs = (0..=FEW).map(|_| {
+        let pairs = (0..=FEW_QPS).map(|_| {
             let [ours, theirs] = [qp(0), qp(1)];
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -98,7 +99,7 @@ impl World {
             timer.is_none_or(|timer| timer > now)
         });
         let is_watched = group.registration.lock().owner == PollOwner::Watched;
-        is_watched && group.spins.load(Ordering::Relaxed) >= SPINS
+        is_watched && group.spins.load(Ordering::Relaxed) >= GROUP_SPINS
     }
 
     fn group(&self, side: usize) -> &EpollGroup {
@@ -285,9 +286,9 @@ fn a_qp_joins_an_existing_group_with_few_members_left() {
     let cq = device.create_cq(256).unwrap();
     let pd = device.alloc_pd().unwrap();
     let qp = || pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
-    let mut qps: Vec<Qp> = (0..=FEW).map(|_| qp()).collect();
+    let mut qps: Vec<Qp> = (0..=FEW_QPS).map(|_| qp()).collect();
     qps.truncate(2);
-    qps.extend((0..FEW).map(|_| qp()));
+    qps.extend((0..FEW_QPS).map(|_| qp()));
     let first = qps[0].inner().unwrap().member().unwrap().group();
     for qp in &qps {
         assert!(Arc::ptr_eq(

@@ -2,8 +2,8 @@
 
 use super::line::over_line;
 use super::*;
-use uwarp_engine::connection::PAUSE;
 use uwarp_engine::mem::RemoteBuffer;
+use uwarp_engine::policy::transfer::PAUSE_TURNS;
 
 const KIB: u64 = 1024;
 
@@ -49,7 +49,7 @@ fn the_first_batch_after_a_pause_is_short_and_those_behind_it_are_longer() {
             assert!(batches[1] > 800 * KIB, "{batches:?}");
             // With nothing left to send, the next message begins after a pause.
             while next_batch(&mut client, &pool) > 0 {}
-            (0..PAUSE).for_each(|_| client.conn.fill());
+            (0..PAUSE_TURNS).for_each(|_| client.conn.fill());
         }
     }
 }
@@ -248,7 +248,7 @@ fn what_was_kept_for_a_request_that_is_held_back_is_sent() {
     let server = Memory::new();
     let (mut client, _server, pool) = connected(&Settings::default(), &server);
     client.conn.set_emss(65_483);
-    (0..PAUSE).for_each(|_| client.conn.fill());
+    (0..PAUSE_TURNS).for_each(|_| client.conn.fill());
     let (to, rkey) = (server.open.to_base(), server.open.stag().0);
     let page = Sge {
         addr: client.memory.open.to_base(),
