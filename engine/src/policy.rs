@@ -3,8 +3,8 @@
 //! A *heuristic* chooses between ways that are all correct: when to send, poll, yield or sleep, how
 //! large a batch or a buffer is, and from which length bytes take another way. The `policy` module
 //! of each crate has its constants, each with the reason for its value. Those of `uwarp-llp` are in
-//! its own `policy`, and those of `uwarp-verbs` in a private module of the same name. Here are those
-//! of registered memory; [`transfer`] has those of batches and buffers.
+//! its own `policy`, and those of `uwarp-verbs` in a private module of the same name. Here are
+//! those of registered memory; [`transfer`] has those of batches and buffers.
 //!
 //! A figure is of the machine that it names; docs/performance.md describes these machines. "Not
 //! measured" says that the value was chosen without a comparison.

@@ -6,8 +6,8 @@
 //! * [`transfer`]: bounds on a turn.
 //!
 //! Those of the kernel's TCP are in [`uwarp_llp::policy`]. Those of batches, buffers and registered
-//! memory are in [`uwarp_engine::policy`]. Limits, time limits and what the RFCs demand are no policy; they are
-//! in `settings.rs`, `limits/` and beside their code.
+//! memory are in [`uwarp_engine::policy`]. Limits, time limits and what the RFCs demand are no
+//! policy; they are in `settings.rs`, in `limits` of the engine, and beside their code.
 //!
 //! A figure is of the machine that it names; docs/performance.md describes these machines. "Not
 //! measured" says that the value was chosen without a comparison.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-// Batches (`connection/transmit.rs`): what one call gives to the LLP. The sender is the bottleneck of a
-// stream within a host, and each call, segment and acknowledgement costs it more than the bytes: 1
-// MiB in calls of 64 KiB costs a raw sender 220 us, in one call 104 (Zen 4).
+// Batches (`connection/transmit.rs`): what one call gives to the LLP. The sender is the bottleneck
+// of a stream within a host, and each call, segment and acknowledgement costs it more than the
+// bytes: 1 MiB in calls of 64 KiB costs a raw sender 220 us, in one call 104 (Zen 4).
 
 /// A batch with this many staged and lent bytes is handed to the LLP, unless the peer or the
 /// program has asked for much more ([`BATCH_LIMIT`]). So much staging stays in the second-level
@@ -41,13 +41,13 @@ pub(crate) const STAGING_KEPT: usize = BATCH_LIMIT + FPDU_ROOM;
 /// to the pool. Otherwise a peer could make many connections keep large ones, by Reads. Not
 /// measured.
 pub(crate) const SMALL_STAGING: usize = 16 * 1024;
-/// Maximum length in bytes of a ULPDU while memory is short (`connection/staging_account.rs`). A vector
-/// may double its capacity, which then is still at most [`SMALL_STAGING`].
+/// Maximum length in bytes of a ULPDU while memory is short (`connection/staging_account.rs`). A
+/// vector may double its capacity, which then is still at most [`SMALL_STAGING`].
 pub(crate) const SHORT_ULPDU: usize = 7 * 1024;
 
-// In place (`connection/outbound.rs`): large payload without a CRC, or with `Settings::send_in_place`,
-// leaves from the program's memory. With it, 1 MiB Reads without a CRC went from 0.80 to 0.95 of
-// the best raw TCP (Zen 5).
+// In place (`connection/outbound.rs`): large payload without a CRC, or with
+// `Settings::send_in_place`, leaves from the program's memory. With it, 1 MiB Reads without a CRC
+// went from 0.80 to 0.95 of the best raw TCP (Zen 5).
 
 /// Minimum number of payload bytes of an FPDU that is sent in place. Staging a smaller payload is
 /// faster and needs no pin: FPDUs of 1448 bytes in a `writev` have 0.60 to 0.65 of the best raw
@@ -59,7 +59,7 @@ pub(crate) const IN_PLACE_BYTES: usize = 8 * 1024;
 // to 960 instructions at the requester, and from 793 to 650 at the target. The send path takes what
 // is staged and fits one segment, so it has no constant of its own.
 
-// Rare EMSS (`connection/connection.rs`): over the kernel's TCP a query of the EMSS is a system call.
+// Rare EMSS (`connection.rs`): over the kernel's TCP a query of the EMSS is a system call.
 
 /// Number of bytes sent between two queries of the EMSS where they are system calls. The EMSS
 /// changes when the path does, and FPDUs that are not aligned until then are correct. Not measured.
@@ -90,9 +90,9 @@ pub(crate) const POOL_SHELVES: usize = 8;
 /// connection after the other needs one. Not measured.
 pub(crate) const SHELF_BUFFERS: usize = 2;
 
-// Page offset (`connection/page_offset_buffer.rs`): large buffers begin in the middle of a page, from
-// where the kernel's `rep movsb` is fast on AMD. Sends of 64 KiB went from 35.8 to 28.5 us one way,
-// and 1 MiB Reads from 162 to 155 us (Zen 4).
+// Page offset (`connection/page_offset_buffer.rs`): large buffers begin in the middle of a page,
+// from where the kernel's `rep movsb` is fast on AMD. Sends of 64 KiB went from 35.8 to 28.5 us one
+// way, and 1 MiB Reads from 162 to 155 us (Zen 4).
 
 /// Position in its page at which a large buffer begins: far from the start of a page, where
 /// received data begins, and from the 16th byte, where an allocator begins large memory. The module

@@ -47,9 +47,9 @@ pub(crate) const DOORBELL_BYTES: u64 = BATCH_LIMIT as u64;
 /// request would not post so many. Not measured.
 pub(crate) const LONG_LIST: u64 = 16;
 
-// Late confirmations (`progress/confirmations.rs`, `connection/outbound.rs` of the engine): the Response that
-// confirms a Write of the peer waits for the post that usually follows it. The typical time of
-// `ib_write_lat` by queue pair numbers went from 8.5 to 4.0 us (Intel Xeon).
+// Late confirmations (`progress/confirmations.rs`, `connection/outbound.rs` of the engine): the
+// Response that confirms a Write of the peer waits for the post that usually follows it. The
+// typical time of `ib_write_lat` by queue pair numbers went from 8.5 to 4.0 us (Intel Xeon).
 
 /// Number of Responses in a row that a post has followed, after which one is expected to follow the
 /// next. Not measured.
