@@ -128,11 +128,13 @@ impl Cause {
     }
 
     /// Creates the cause of a work request of this side that cannot be carried out.
+    #[doc(hidden)]
     pub const fn local(problem: LocalProblem) -> Self {
         Self::new(Reason::Local(problem))
     }
 
     /// Creates the cause of the end of a connection, or of an attempt to make one.
+    #[doc(hidden)]
     pub const fn end(kind: EndKind) -> Self {
         Self::new(Reason::End(kind))
     }

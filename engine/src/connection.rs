@@ -77,7 +77,8 @@ pub use pair::Pair;
 pub use post::{PostError, PostErrorKind};
 pub use post::{QueueCaps, each};
 pub use receive_buffer::ReceiveBuffer;
-pub use receive_queue::{NO_QP, PostRules, ReceiveWaiter, RecvStore, RecvWqe};
+pub(crate) use receive_queue::{NO_QP, PostRules, RecvStore};
+pub use receive_queue::{ReceiveWaiter, RecvWqe};
 pub use recorder::{Direction, FlightRecord, RecordedFrame};
 
 /// Properties of the QP and its device that a connection uses.
@@ -231,6 +232,9 @@ pub enum LlpOrder {
 }
 
 /// One connection with its queues.
+///
+/// The fields are for the driver, which reads them, takes `events`, and sets `now` by
+/// [`set_now`](Self::set_now).
 pub struct Connection<Q> {
     /// Properties of the QP.
     pub ctx: Arc<QpContext<Q>>,
@@ -630,8 +634,8 @@ impl<Q: CompletionQueue> Connection<Q> {
         flush_cause(self.cause)
     }
 
-    /// Records that the LLP has taken `bytes` bytes of the batch, and completes the requests that
-    /// are then done.
+    /// Records that the LLP has taken `bytes` bytes of the batch, at most those that are left of
+    /// it. Completes the requests that are then done.
     pub fn taken(&mut self, bytes: usize) {
         self.tx.taken(bytes);
         self.time_wake_up();

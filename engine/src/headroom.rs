@@ -40,6 +40,7 @@ pub struct MemoryShort {
 
 impl MemoryShort {
     /// Creates the error for an allocation that was to serve `what`.
+    #[doc(hidden)]
     pub fn new(what: &'static str) -> Self {
         MemoryShort { what }
     }

@@ -131,6 +131,7 @@ impl LimitReached {
 
     /// Returns the error for a connection that was reset because a newer connection needed its
     /// place.
+    #[doc(hidden)]
     pub fn displaced(&self) -> StartupError {
         StartupError::Displaced {
             limit: u32::try_from(self.limit).unwrap_or(u32::MAX),

@@ -17,9 +17,9 @@
 //!    pinned (`pin`) until the LLP has taken its last byte. A pinned region cannot be deregistered.
 //!
 //! Registered memory is shared on purpose: the application writes it while this library reads, and
-//! peers write it while the application polls. So no Rust reference or slice ever points into it.
-//! Only this module accesses it, through the instructions in `raw`, and the copy of a
-//! [`Piece`](crate::Piece).
+//! peers write it while the application polls. So no Rust reference or slice points into it,
+//! except to `Bytes`, which nobody writes. Only this module accesses it, through the instructions
+//! in `raw`, and the copy of a [`Piece`](crate::Piece).
 #![expect(
     unsafe_code,
     reason = "registered memory is reached by raw pointer only, and only here"

@@ -24,6 +24,7 @@ pub struct PrivateDataLimit {
 
 impl PrivateDataLimit {
     /// Writes the fact without the hint.
+    #[doc(hidden)]
     pub fn fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PrivateDataLimit { got, max, peer } = self;
         write!(

@@ -19,7 +19,7 @@
 //!
 //! The documentation of each `Heuristic` says what remains without it. Such a build is correct, but
 //! perhaps slower. The tests of a heuristic fail or hang without it. A name that no crate knows is
-//! an error of the build.
+//! an error of a build with `uwarp-verbs`.
 
 pub mod transfer;
 

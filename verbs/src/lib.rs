@@ -149,8 +149,6 @@ pub use completion::{
     Status, WcOpcode, WorkError,
 };
 pub use cq::{Cq, DestroyCqError};
-pub use uwarp_engine::cause::{Cause, CauseCode, Layer, Who};
-// For the fuzz target only.
 pub use datagram::{DatagramPath, DatagramWr};
 pub use device::{Device, DeviceError};
 pub use device_attr::{AtomicCap, DeviceAttr, Gid, PortAttr, PortState, QueryError, device_cap};
@@ -169,9 +167,11 @@ pub use settings::{Limits, OnNoReceive, PdLimits, PeerLimits, Progress, Settings
 pub use srq::{DestroySrqError, ModifySrqError, Srq, SrqAttr, SrqModify};
 pub use traffic::Traffic;
 pub use usage::DeviceUsage;
+pub use uwarp_engine::cause::{Cause, CauseCode, Layer, Who};
 pub use uwarp_engine::connection::{
     Direction, FlightRecord, PostError, PostErrorKind, RecordedFrame,
 };
+// For the fuzz target only.
 #[doc(hidden)]
 pub use uwarp_engine::datagram as datagram_format;
 pub use uwarp_engine::event::{AsyncEvent, EndReason, EventObject};

@@ -1,16 +1,13 @@
-//! Policy: when to send, poll, yield and sleep, how large a batch or a buffer is, and from which
-//! length payload takes another way. All constants of these choices in this crate are here, each
-//! with the reason for its value:
+//! Policy: when to send, poll, yield and sleep, and how much one turn takes. The constants of these
+//! choices in this crate are here, each with the reason for its value:
 //!
 //! * [`progress`]: posts, polls, waits and the background.
 //! * [`transfer`]: bounds on a turn.
 //!
 //! Those of the kernel's TCP are in [`uwarp_llp::policy`]. Those of batches, buffers and registered
-//! memory are in [`uwarp_engine::policy`]. Limits, time limits and what the RFCs demand are no
-//! policy; they are in `settings.rs`, in `limits` of the engine, and beside their code.
-//!
-//! A figure is of the machine that it names; docs/performance.md describes these machines. "Not
-//! measured" says that the value was chosen without a comparison.
+//! memory are in [`uwarp_engine::policy`]. Limits, waits of the protocols and what the
+//! RFCs demand are no policy; they are in `settings.rs`, in `limits` of the engine, and beside
+//! their code.
 //!
 //! `UWARP_POLICY_OFF` builds without one or more of these heuristics, for a measurement
 //! ([`uwarp_engine::policy`] has the details). [`Heuristic`] lists them, and says what remains

@@ -88,7 +88,7 @@ impl FreedPlaces {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Frees `places` places.
+    /// Frees `places` places, which were occupied.
     #[inline]
     pub fn add(&self, places: u32) {
         self.0.fetch_add(places.into(), Ordering::Relaxed);

@@ -178,7 +178,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Records that `bytes` bytes were read into `space`.
+    /// Records that `bytes` bytes were read into [`space`](Self::space), at most its length.
     pub fn received(&mut self, bytes: usize) {
         self.end += bytes;
         let room = self.buffer.as_ref().map_or(0, |buffer| buffer.len());

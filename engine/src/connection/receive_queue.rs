@@ -35,7 +35,7 @@ pub struct RecvWqe {
 
 /// Facts that a posted receive is checked against.
 #[derive(Clone, Copy)]
-pub struct PostRules<'a> {
+pub(crate) struct PostRules<'a> {
     pub(crate) table: &'a RegionTable,
     pub(crate) pd: u32,
     /// Number of the QP that will use the receive; [`NO_QP`] in an SRQ.
@@ -46,13 +46,13 @@ pub struct PostRules<'a> {
 }
 
 /// Number that no QP has, so that a region that belongs to a single QP is never accepted.
-pub const NO_QP: u32 = 0;
+pub(crate) const NO_QP: u32 = 0;
 
 /// Receives that are posted and not taken, oldest first.
 ///
 /// A taken receive keeps its place until the program has polled its completion.
 #[derive(Default)]
-pub struct RecvStore {
+pub(crate) struct RecvStore {
     depth: usize,
     /// Number of receives posted since the store was created.
     posted: u64,

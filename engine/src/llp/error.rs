@@ -223,6 +223,7 @@ impl LlpError {
 
     /// Converts the errno of a system call that concerns the address `addr`: the peer, or the local
     /// address that was requested. `op` names the call by a verb phrase.
+    #[doc(hidden)]
     pub fn from_errno(op: &'static str, addr: SocketAddr, errno: Errno) -> Self {
         match errno {
             Errno::CONNREFUSED => Self::Refused { addr },
@@ -256,6 +257,7 @@ impl LlpError {
     }
 
     /// Does the same as [`Self::from_errno`], for calls that involve no address.
+    #[doc(hidden)]
     pub fn from_local_errno(op: &'static str, errno: Errno) -> Self {
         match errno {
             Errno::ACCESS | Errno::PERM => Self::PermissionDenied { op },

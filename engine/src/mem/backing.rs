@@ -156,6 +156,8 @@ pub(super) fn check_spec(spec: &RegionSpec) -> Result<(), RegisterError> {
     if access.lacks_local_write() {
         return Err(RegisterError::NeedsLocalWrite { access });
     }
+    // Rust references point into `Bytes`, so nothing may write them. Every right to write needs
+    // LOCAL_WRITE.
     if access.contains(Access::LOCAL_WRITE) && !spec.memory.is_writable() {
         return Err(RegisterError::ReadOnly { access });
     }

@@ -50,7 +50,7 @@ impl Pieces {
     /// # Safety
     /// Until everything that this returns is dropped, only pieces and the transfers of their
     /// holders access the buffer: no other division of it exists, its regions grant no remote
-    /// right, and no program maps or writes its memory in another way.
+    /// right, and no program maps or writes its memory in another way. The buffer is writable.
     pub unsafe fn new(buffer: Arc<Buffer>, size: usize) -> Arc<Self> {
         let count = u32::try_from(buffer.len() / size.max(1)).unwrap_or(u32::MAX);
         let state = State {

@@ -469,6 +469,7 @@ impl RegionTable {
 
     fn shard(&self, index: u32) -> &RwLock<Map> {
         // The low bits are as evenly spread as the high ones. The mask keeps the index in bounds.
+        const { assert!(TABLE_SHARDS.is_power_of_two()) };
         &self.shards[index as usize & (TABLE_SHARDS - 1)].0
     }
 }

@@ -1,4 +1,4 @@
-//! Constants of batches, of payload in place, and of buffers.
+//! Constants of batches, buffers, queues and the close.
 
 use std::time::Duration;
 

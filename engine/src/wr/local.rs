@@ -134,6 +134,7 @@ impl BindWr {
     }
 
     /// Converts it to a request of the send queue; `rkey` is the new STag of the window.
+    #[doc(hidden)]
     pub fn to_send_wr(self, rkey: u32) -> SendWr<'static> {
         let op = LocalOp::Bind {
             rkey,

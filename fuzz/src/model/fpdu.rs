@@ -24,6 +24,9 @@ impl Sealer {
     }
 
     /// Puts an FPDU around `ulpdu`, which may have any length up to 65535 bytes.
+    ///
+    /// # Panics
+    /// With Markers, if it is longer than `MAX_ULPDU`, because no Marker could point to its start.
     pub fn seal(&mut self, ulpdu: &[u8]) {
         let start = self.stream.len();
         let marker = self.fpdus.markers && start.is_multiple_of(INTERVAL);

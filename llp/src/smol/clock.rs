@@ -52,7 +52,10 @@ impl ManualClock {
 
     /// Advances the clock by this time.
     pub fn advance(&self, by: Duration) {
-        self.nanos.fetch_add(nanos(by), Ordering::AcqRel);
+        let later = |now: u64| Some(now.saturating_add(nanos(by)));
+        let _ = self
+            .nanos
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
     /// Advances the clock to `at`, unless it shows a later time already.
@@ -74,7 +77,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Returns the number of nanoseconds, of which 64 bits hold 584 years.
+/// Returns the number of nanoseconds, of which 64 bits hold 584 years; for more, their maximum.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -122,6 +125,10 @@ mod tests {
         assert_eq!(clock.elapsed(), 2 * second);
         clock.set(clock.start() + 3 * second);
         assert_eq!(clock.now(), clock.start() + 3 * second);
+        for _ in 0..2 {
+            clock.advance(Duration::MAX);
+            assert_eq!(clock.elapsed(), Duration::from_nanos(u64::MAX));
+        }
     }
 
     #[test]

@@ -15,6 +15,9 @@ use uwarp_engine::wr::SendWr;
 /// the operation is complete. Dropping the future does not change that. The registration costs more
 /// than a copy of a short message: use [`send_inline`](Connection::send_inline) for those, and a
 /// [`RegisteredBuf`](super::RegisteredBuf) for data that the program writes itself.
+///
+/// The owner of the bytes (`Bytes::from_owner`) may be dropped under a lock of the library, so its
+/// `Drop` must not call the library.
 impl Connection {
     /// Sends `bytes` as one message (RFC 5040 section 5.3).
     ///

@@ -134,7 +134,8 @@ impl Connection {
         to: impl ToSocketAddrs,
         options: &ConnectOptions,
     ) -> impl Future<Output = Result<Connected, ConnectError>> {
-        let addrs = resolve(to);
+        let here = self.qp.guarded().get().map_err(ConnectError::from);
+        let addrs = here.and_then(|_| Ok(resolve(to)?));
         async move { self.connect_to(addrs?, options).await }
     }
 
@@ -396,7 +397,8 @@ impl Connection {
     /// Dropping the future loses no message.
     ///
     /// # Errors
-    /// [`Error::Failed`] if the connection has ended and all its messages were taken.
+    /// [`Error::Failed`] if the connection has ended and all its messages were taken;
+    /// [`Error::Refused`] in the child of a fork.
     pub async fn recv_shared(&self) -> Result<(Received, RegisteredBuf), Error> {
         let ops = self.ops()?;
         let mut message = ops.message();

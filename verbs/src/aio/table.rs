@@ -90,7 +90,8 @@ pub(super) enum InFlightMemory {
 /// The same memory when the work request is complete or was refused.
 pub(super) enum ReclaimedMemory {
     Buf(RegisteredBuf),
-    /// Dropped without a lock, because the owner of the bytes may run code of the program.
+    /// Dropped without the lock of the table, because the owner of the bytes may run code of the
+    /// program. If the memory is still being sent in place, the connection drops it later.
     Region(#[expect(dead_code, reason = "only dropped")] MemoryRegion),
 }
 

@@ -57,8 +57,8 @@ impl CmId {
         from: Option<SocketAddr>,
         to: impl ToSocketAddrs,
     ) -> Result<(), CmError> {
-        let addrs = attempts::resolve(to)?;
         let inner = self.inner()?;
+        let addrs = attempts::resolve(to)?;
         let mut id = inner.lock()?;
         let next = id.state.next(CmInput::ResolveAddr)?;
         let mut outcome = Err(LlpError::Misuse {

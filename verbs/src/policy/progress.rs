@@ -143,8 +143,8 @@ pub(crate) const LOCK_MISSES: u32 = 32;
 // Sends took 0.97 of the time before (Zen 5). It has no constant.
 
 // Rounds and retries of the background (`progress/background.rs`, `progress/drive.rs`,
-// `progress/poll_owner.rs`, `progress/linger.rs`, `engine/closing.rs`, `cq.rs`, `cm/listener.rs`).
-// Where the kernel reports no event, a timer checks.
+// `progress/poll_owner.rs`, `cq.rs`, `cm/listener.rs`). Where the kernel reports no event, a timer
+// checks.
 
 /// Maximum number of events that a round of the background takes from the kernel at a time. Not
 /// measured.

@@ -15,9 +15,8 @@ use crate::policy::progress::{CLOSE_CHECK, MEMORY_RETRY};
 use crate::policy::transfer::MAX_TURN_BYTES;
 use crate::policy::{Heuristic, is_on};
 use crate::traffic::TrafficCount;
-use uwarp_engine::connection::{BufferPool, LlpOrder, ReceiveBuffer};
+use uwarp_engine::connection::{BufferPool, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
 use uwarp_engine::limits::PeerAccount;
-use uwarp_engine::policy::transfer::PARTS_PER_CALL;
 
 /// Time after which an incomplete FPDU ends its connection if it was begun with more than half of a
 /// memory limit in use, and the limit is now reached.

@@ -48,7 +48,7 @@ impl From<Buffer> for Bytes {
 }
 
 /// Copies nothing if the buffer was made from [`BytesMut`] or a vector, or from [`Bytes`] without
-/// another handle.
+/// another handle whose memory is a vector.
 impl From<Buffer> for BytesMut {
     fn from(mut buffer: Buffer) -> Self {
         match core::mem::replace(&mut buffer.origin, Origin::Nothing) {
