@@ -11,8 +11,8 @@
 //! | Terminate Message of the peer | `terminate_report.rs` |
 //! | work request of this side that cannot be carried out | `local.rs` |
 //! | TCP and MPA startup | `transport.rs` |
-//! | end of a connection, connection management | `end.rs` |
-//! | events of the device | `event.rs` |
+//! | end of a connection, connection management | `end.rs`, `../event.rs` |
+//! | events of the device | `event.rs`, `../event.rs` |
 //! | completion status without further information | `status.rs` |
 
 mod access;
@@ -34,9 +34,9 @@ use crate::state::QpState;
 use uwarp_mpa::{ConfigError, DeframeError, StartupError};
 use uwarp_rdmap::{Requirement, Terminate};
 
-use crate::completion::Status;
 use crate::limits::LimitReached;
 use crate::peer::PrivateDataLimit;
+use crate::status::Status;
 pub(crate) use access::Refusal;
 pub use end::EndKind;
 pub(crate) use event::Happening;

@@ -5,7 +5,8 @@ mod queue;
 mod ring;
 mod wc;
 
+pub use crate::status::Status;
 pub use outcome::WorkError;
 pub use queue::{CompletionQueue, CqOverflow, FreedPlaces, Pushing};
 pub use ring::{QueueOfRing, Ring};
-pub use wc::{Completion, DatagramSource, Status, WcOpcode};
+pub use wc::{Completion, DatagramSource, WcOpcode};

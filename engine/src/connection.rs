@@ -33,6 +33,7 @@ mod receive_queue;
 mod recorder;
 mod send_fast_path;
 mod send_immediate;
+mod srq;
 mod staging_account;
 mod startup;
 mod teardown;
@@ -63,7 +64,6 @@ use crate::policy::transfer::EMSS_INTERVAL;
 pub use crate::policy::transfer::PARTS_PER_CALL;
 use crate::policy::{Heuristic, is_on};
 use crate::settings::{ConnectionSettings, OnNoReceive};
-use crate::srq::SrqInner;
 use closing::Close;
 use receive_queue::ReceiveQueue;
 use recorder::Recorder;
@@ -77,9 +77,9 @@ pub use pair::Pair;
 pub use post::{PostError, PostErrorKind};
 pub use post::{QueueCaps, each};
 pub use receive_buffer::ReceiveBuffer;
-pub(crate) use receive_queue::{NO_QP, PostRules, RecvStore};
 pub use receive_queue::{ReceiveWaiter, RecvWqe};
 pub use recorder::{Direction, FlightRecord, RecordedFrame};
+pub use srq::{Counts, Limit, SrqInner, Taken};
 
 /// Properties of the QP and its device that a connection uses.
 pub struct QpContext<Q> {

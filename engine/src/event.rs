@@ -8,7 +8,7 @@ use crate::llp::LlpError;
 use uwarp_mpa::StartupError;
 use uwarp_rdmap::{Opcode, StreamError, Terminate};
 
-use crate::cause::Cause;
+use crate::cause::{Cause, EndKind, Happening};
 
 /// An asynchronous event of a device (`ibv_async_event`).
 #[derive(Clone, Debug)]
@@ -316,6 +316,76 @@ impl fmt::Display for EndReason {
         match cause.hint() {
             Some(hint) => write!(f, "; {hint}"),
             None => Ok(()),
+        }
+    }
+}
+
+impl From<&EndReason> for Cause {
+    fn from(reason: &EndReason) -> Self {
+        match reason {
+            EndReason::LocalDisconnect => Cause::end(EndKind::LocalDisconnect),
+            EndReason::PeerDisconnect => Cause::end(EndKind::PeerDisconnect),
+            EndReason::Aborted => Cause::end(EndKind::Aborted),
+            EndReason::TerminateSent { cause, .. }
+            | EndReason::LocalError { cause }
+            | EndReason::TerminateReceived { cause, .. } => *cause,
+            EndReason::CqOverflow {
+                cq_num,
+                depth,
+                wr_id,
+            } => Cause::end(EndKind::CqOverflow {
+                cq_num: *cq_num,
+                depth: u32::try_from(*depth).unwrap_or(u32::MAX),
+                wr_id: *wr_id,
+            }),
+            EndReason::PeerLacksRfc7306 { message, .. } => {
+                Cause::end(EndKind::PeerLacksRfc7306(*message))
+            }
+            EndReason::LlpLost { error } | EndReason::ConnectFailed { error } => {
+                Cause::from(*error)
+            }
+            EndReason::ClosedMidway { message } => Cause::end(EndKind::ClosedMidway(*message)),
+            EndReason::ConnectTimedOut => Cause::end(EndKind::ConnectTimedOut),
+            &EndReason::CloseTimedOut { undelivered } => {
+                Cause::end(EndKind::CloseTimedOut { undelivered })
+            }
+            EndReason::Stalled { sending } => Cause::end(EndKind::Stalled { sending: *sending }),
+            EndReason::StartupFailed { error } => Cause::from(*error),
+            EndReason::Rejected {
+                private_data,
+                ord_needed,
+                ..
+            } => Cause::end(EndKind::rejected(private_data, *ord_needed)),
+            EndReason::PeerGone { .. } => Cause::end(EndKind::PeerGone),
+        }
+    }
+}
+
+impl From<&AsyncEvent> for Cause {
+    fn from(event: &AsyncEvent) -> Self {
+        match event {
+            AsyncEvent::Established { qp_num } => {
+                Cause::event(Happening::Established { qp_num: *qp_num })
+            }
+            AsyncEvent::Ended { reason, .. } => Cause::from(reason),
+            AsyncEvent::CqOverflow {
+                cq_num,
+                depth,
+                qp_num,
+            } => Cause::event(Happening::CqOverflow {
+                cq_num: *cq_num,
+                depth: u32::try_from(*depth).unwrap_or(u32::MAX),
+                qp_num: *qp_num,
+            }),
+            AsyncEvent::SrqLimitReached { srq_num } => {
+                Cause::event(Happening::SrqLimit { srq_num: *srq_num })
+            }
+            AsyncEvent::LastWqeReached { qp_num } => {
+                Cause::event(Happening::LastWqe { qp_num: *qp_num })
+            }
+            AsyncEvent::DeviceFatal { error }
+            | AsyncEvent::AddressConflict { error }
+            | AsyncEvent::ListenerShort { error, .. } => Cause::from(*error),
         }
     }
 }

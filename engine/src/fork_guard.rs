@@ -9,11 +9,13 @@
 //! No call is needed before a fork. Regions need no `MADV_DONTFORK`, because no hardware writes to
 //! them. In the terms of libibverbs this is `IBV_FORK_UNNEEDED`.
 
+mod wiped;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::mem::wiped_on_fork;
 use crate::policy::{Heuristic, LOCK_PAUSE, LOCK_YIELDS, is_on};
+use wiped::wiped_on_fork;
 
 /// The object was created before a `fork()`, and this is the child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

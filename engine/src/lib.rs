@@ -1,5 +1,5 @@
 //! The engine of uwarp's software RNIC: one connection with its queues ([`connection`]), registered
-//! memory ([`mem`]), work requests and completions ([`wr`], [`completion`], [`srq`]), the causes of
+//! memory ([`mem`]), work requests and completions ([`wr`], [`completion`]), the causes of
 //! failures ([`cause`], [`event`]), and limits on what peers can make a device hold ([`limits`]).
 //!
 //! It is sans-IO: bytes, time and completions go in and out as values. It has no thread, socket or
@@ -174,8 +174,8 @@ pub mod mutants;
 pub mod peer;
 pub mod policy;
 pub mod settings;
-pub mod srq;
 pub mod state;
+pub mod status;
 pub mod timers;
 pub mod times;
 pub mod wr;

@@ -46,7 +46,6 @@ mod slot;
 mod stags;
 mod table;
 mod target;
-mod wiped;
 mod write_target_cache;
 
 pub use access::Access;
@@ -74,7 +73,6 @@ pub use sge::SgList;
 pub use slot::{Purpose, SlotFault};
 pub use table::{Asker, Need, RegionTable};
 pub use target::{MemorySource, Target};
-pub(crate) use wiped::wiped_on_fork;
 pub use write_target_cache::{Landing, WriteTargetCache};
 
 #[cfg(test)]

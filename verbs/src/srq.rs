@@ -12,10 +12,10 @@ use crate::event_queue::EventQueue;
 use crate::pd::Pd;
 use crate::qp::refused;
 use uwarp_engine::connection::PostError;
+use uwarp_engine::connection::{Counts, Limit, SrqInner};
 use uwarp_engine::event::{AsyncEvent, EventObject};
 use uwarp_engine::limits::{Number, OfPd, PdCharge, Place};
 use uwarp_engine::setters;
-use uwarp_engine::srq::{Counts, Limit, SrqInner};
 use uwarp_engine::wr::RecvWr;
 
 /// Sizes and limit of an SRQ (`ibv_srq_attr`).

@@ -7,12 +7,10 @@ use crate::state::QpState;
 use uwarp_mpa::{ConfigError, MpaErrorCode};
 use uwarp_rdmap::{Opcode, Requirement, StreamError, TerminateCode};
 
-use super::Cause;
 use super::event::DEEPER;
 use super::parts::{Account, Layer, Who};
-use crate::completion::Status;
-use crate::event::EndReason;
 use crate::limits::LimitReached;
+use crate::status::Status;
 
 /// End of a connection, or of the attempt to make one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -291,45 +289,4 @@ pub(super) fn qp_in_use(state: QpState) -> Account {
     Account::new("wrong state", Who::Program, Layer::Verbs)
         .status(Status::LocalQpOperation)
         .hint(hint)
-}
-
-impl From<&EndReason> for Cause {
-    fn from(reason: &EndReason) -> Self {
-        match reason {
-            EndReason::LocalDisconnect => Cause::end(EndKind::LocalDisconnect),
-            EndReason::PeerDisconnect => Cause::end(EndKind::PeerDisconnect),
-            EndReason::Aborted => Cause::end(EndKind::Aborted),
-            EndReason::TerminateSent { cause, .. }
-            | EndReason::LocalError { cause }
-            | EndReason::TerminateReceived { cause, .. } => *cause,
-            EndReason::CqOverflow {
-                cq_num,
-                depth,
-                wr_id,
-            } => Cause::end(EndKind::CqOverflow {
-                cq_num: *cq_num,
-                depth: u32::try_from(*depth).unwrap_or(u32::MAX),
-                wr_id: *wr_id,
-            }),
-            EndReason::PeerLacksRfc7306 { message, .. } => {
-                Cause::end(EndKind::PeerLacksRfc7306(*message))
-            }
-            EndReason::LlpLost { error } | EndReason::ConnectFailed { error } => {
-                Cause::from(*error)
-            }
-            EndReason::ClosedMidway { message } => Cause::end(EndKind::ClosedMidway(*message)),
-            EndReason::ConnectTimedOut => Cause::end(EndKind::ConnectTimedOut),
-            &EndReason::CloseTimedOut { undelivered } => {
-                Cause::end(EndKind::CloseTimedOut { undelivered })
-            }
-            EndReason::Stalled { sending } => Cause::end(EndKind::Stalled { sending: *sending }),
-            EndReason::StartupFailed { error } => Cause::from(*error),
-            EndReason::Rejected {
-                private_data,
-                ord_needed,
-                ..
-            } => Cause::end(EndKind::rejected(private_data, *ord_needed)),
-            EndReason::PeerGone { .. } => Cause::end(EndKind::PeerGone),
-        }
-    }
 }

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::Cause;
 use super::parts::{Account, Layer, Who};
-use crate::event::AsyncEvent;
 
 /// Event of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,32 +68,3 @@ impl Happening {
 
 /// Hint for a CQ that overflows.
 pub(super) const DEEPER: &str = "poll the completion queue more often, or make it as deep as all queues together that complete to it";
-
-impl From<&AsyncEvent> for Cause {
-    fn from(event: &AsyncEvent) -> Self {
-        match event {
-            AsyncEvent::Established { qp_num } => {
-                Cause::event(Happening::Established { qp_num: *qp_num })
-            }
-            AsyncEvent::Ended { reason, .. } => Cause::from(reason),
-            AsyncEvent::CqOverflow {
-                cq_num,
-                depth,
-                qp_num,
-            } => Cause::event(Happening::CqOverflow {
-                cq_num: *cq_num,
-                depth: u32::try_from(*depth).unwrap_or(u32::MAX),
-                qp_num: *qp_num,
-            }),
-            AsyncEvent::SrqLimitReached { srq_num } => {
-                Cause::event(Happening::SrqLimit { srq_num: *srq_num })
-            }
-            AsyncEvent::LastWqeReached { qp_num } => {
-                Cause::event(Happening::LastWqe { qp_num: *qp_num })
-            }
-            AsyncEvent::DeviceFatal { error }
-            | AsyncEvent::AddressConflict { error }
-            | AsyncEvent::ListenerShort { error, .. } => Cause::from(*error),
-        }
-    }
-}

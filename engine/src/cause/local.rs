@@ -7,7 +7,7 @@ use crate::mem::{LocalFault, SlotFault};
 use uwarp_rdmap::{StreamError, TerminateCode};
 
 use super::parts::{Account, Layer, Who};
-use crate::completion::Status;
+use crate::status::Status;
 
 /// Operation of a work request on an STag of this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use uwarp_rdmap::{Opcode, Requirement, TerminateCode};
 
-use crate::completion::Status;
+use crate::status::Status;
 
 /// Originator of a failure, as far as this side can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

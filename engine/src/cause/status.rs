@@ -1,7 +1,7 @@
 //! Causes for a completion status without further information.
 
 use super::parts::{Account, Layer, Who};
-use crate::completion::Status;
+use crate::status::Status;
 
 /// Returns the status in words, without the title before the colon.
 pub(super) fn sentence(status: Status) -> &'static str {

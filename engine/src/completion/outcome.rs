@@ -1,6 +1,7 @@
 //! Conversion of a completion to a `Result`.
 
-use super::wc::{Completion, Status};
+use super::Completion;
+use crate::status::Status;
 
 /// A work request that failed, with its completion (`ibv_wc` in error).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -19,8 +19,8 @@ use crate::mem::{LocalFault, RegionTable, SgList};
 use super::post::{PostErrorKind, check_length};
 use crate::cause::Cause;
 use crate::completion::{Completion, FreedPlaces, Status, WcOpcode};
+use crate::connection::SrqInner;
 use crate::event::AsyncEvent;
-use crate::srq::SrqInner;
 use crate::wr::RecvWr;
 
 /// A posted receive: a buffer for one message of a peer.

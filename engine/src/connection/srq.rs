@@ -7,10 +7,10 @@ use std::sync::{Arc, Weak};
 use crate::mem::{RegionTable, SgList};
 use parking_lot::Mutex;
 
+use super::post::each;
+use super::receive_queue::{NO_QP, PostRules, ReceiveWaiter, RecvStore, RecvWqe};
+use super::{PostError, PostErrorKind};
 use crate::completion::FreedPlaces;
-use crate::connection::{
-    NO_QP, PostError, PostErrorKind, PostRules, ReceiveWaiter, RecvStore, RecvWqe, each,
-};
 use crate::wr::RecvWr;
 
 /// Receives of an SRQ, its limit, and the connections that wait for a receive.

@@ -1,4 +1,8 @@
 //! A word that the kernel clears in the child of a fork.
+#![expect(
+    unsafe_code,
+    reason = "a mapping of a page, which nothing else refers to"
+)]
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -13,7 +17,7 @@ const LEN: usize = 4096;
 /// fork.
 ///
 /// Uses MADV_WIPEONFORK of `madvise(2)`. `None` if the kernel does not support it.
-pub(crate) fn wiped_on_fork() -> Option<&'static AtomicU32> {
+pub(super) fn wiped_on_fork() -> Option<&'static AtomicU32> {
     static WORD: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
     *WORD.get_or_init(map)
 }
