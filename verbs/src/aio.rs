@@ -118,7 +118,6 @@ mod memory;
 mod srq;
 mod table;
 mod unsignaled;
-mod wakers;
 
 use std::net::ToSocketAddrs;
 
@@ -130,7 +129,6 @@ pub use flagged::Flagged;
 pub use listener::{Listener, Request};
 pub use srq::Srq;
 pub use unsignaled::Unsignaled;
-pub(crate) use wakers::Wakers;
 
 use uwarp_engine::mem::{Access, RegisterError};
 

@@ -16,9 +16,9 @@ use uwarp_engine::times::after;
 use self::members::{Driven, Members};
 use self::ports::Ports;
 use crate::clock::machine_now;
-use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
+use crate::completion::{Completion, CompletionChannel, CqInner, Notify, ResizeCqError};
 use crate::datagram::port::DatagramPort;
-use crate::device::DeviceInner;
+use crate::device::{Device, DeviceError, DeviceInner, check_size};
 use crate::event_queue::EventQueue;
 use crate::policy::progress::{
     GROUP_HITS, NO_DESCRIPTOR, REPLY_ATTEMPTS, REPLY_WAIT, REPLY_WAIT_ALONE, REPLY_YIELDS,
@@ -351,6 +351,59 @@ pub enum DestroyCqError {
 #[derive(Clone)]
 pub struct Cq {
     shared: ForkGuarded<Arc<CqShared>>,
+}
+
+impl Device {
+    /// Creates a completion queue for `depth` completions, without a channel (`ibv_create_cq`).
+    ///
+    /// # Errors
+    /// [`DeviceError::Size`] if the depth is out of range, [`DeviceError::Limit`] if too many CQs
+    /// exist, or [`DeviceError::System`] if there is no memory.
+    pub fn create_cq(&self, depth: u32) -> Result<Cq, DeviceError> {
+        self.make_cq(depth, None, 0)
+    }
+
+    /// Creates a completion queue whose events go to `channel` (`ibv_create_cq` with a channel).
+    /// `context` is a number of the consumer's choice.
+    ///
+    /// # Errors
+    /// See [`Device::create_cq`].
+    pub fn create_cq_on(
+        &self,
+        depth: u32,
+        channel: &CompletionChannel,
+        context: u64,
+    ) -> Result<Cq, DeviceError> {
+        channel.check()?;
+        if self.inner()?.background.is_manual() {
+            channel.mark_manual();
+        }
+        self.make_cq(depth, Some(channel.clone()), context)
+    }
+
+    fn make_cq(
+        &self,
+        depth: u32,
+        channel: Option<CompletionChannel>,
+        context: u64,
+    ) -> Result<Cq, DeviceError> {
+        let device = self.inner()?;
+        let limits = &device.settings.limits;
+        // 5040-8.1.2-05
+        check_size("the depth of the CQ", depth, 1, limits.max_cqe)?;
+        let taken = device.take_cq()?;
+        let inner = CqInner::new(taken.1.get(), context, depth as usize, channel);
+        let inner = inner.map_err(|error| DeviceError::System {
+            op: "reserve memory for the completions of a CQ",
+            error: std::io::Error::new(std::io::ErrorKind::OutOfMemory, error),
+        })?;
+        Ok(Cq::new(Arc::new(CqShared::new(
+            inner,
+            Arc::clone(device),
+            Arc::clone(self.events()),
+            taken,
+        ))))
+    }
 }
 
 impl Cq {

@@ -1,6 +1,5 @@
 //! Software RNIC over one network.
 
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -10,25 +9,23 @@ use uwarp_capture::Capture;
 use uwarp_engine::fork_guard::{ForkGuard, ForkGuarded, Inherited};
 use uwarp_engine::mem::{RegionTable, RegisterError};
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkInfo, NetworkWatcher};
+use uwarp_llp::{LlpError, Network, NetworkEvent, NetworkInfo, NetworkWatcher};
 
 use uwarp_mpa::ConfigError;
 
 use crate::clock::TimeSource;
-use crate::cm::{ConnectRequest, Ids, Listener, RequestError, StartupQueue};
-use crate::completion::{CompletionChannel, CqInner};
-use crate::cq::{Cq, CqShared};
+use crate::cm::{Ids, StartupQueue};
+use crate::completion::CompletionChannel;
 use crate::event_queue::{EventQueue, UnackedEvent};
-use crate::pd::Pd;
 use crate::progress::background::Background;
 use crate::progress::confirmations::AllConfirmations;
 use crate::progress::lock_yield::LockYield;
 use crate::progress::orphan_polling::OrphanPoller;
 use crate::settings::{Progress, Settings};
-use crate::traffic::TrafficCount;
+use crate::traffic::{Traffic, TrafficCount};
 use uwarp_engine::connection::BufferPool;
 use uwarp_engine::event::{AsyncEvent, EventObject};
-use uwarp_engine::limits::{Accounts, Number, ObjectLimit, Objects, PdAccount, Place};
+use uwarp_engine::limits::{Accounts, Number, ObjectLimit, Objects, Place};
 use uwarp_engine::settings::ConnectionSettings;
 
 /// Error of opening a device (`ibv_open_device`) or of creating an object.
@@ -238,6 +235,16 @@ impl DeviceInner {
         [&self.qps, &self.cqs, &self.srqs, &self.pds].map(Objects::live)
     }
 
+    /// Reserves a place and a number for a new CQ.
+    pub(crate) fn take_cq(&self) -> Result<(Place, Number), DeviceError> {
+        Ok(self.cqs.take(self.settings.limits.max_cq)?)
+    }
+
+    /// Reserves a place and a number for a new protection domain.
+    pub(crate) fn take_pd(&self) -> Result<(Place, Number), DeviceError> {
+        Ok(self.pds.take(self.settings.limits.max_pd)?)
+    }
+
     /// Reserves a place and a number for a new SRQ.
     pub(crate) fn take_srq(&self) -> Result<(Place, Number), DeviceError> {
         Ok(self.srqs.take(self.settings.limits.max_srq)?)
@@ -388,6 +395,11 @@ impl Device {
         &self.inner
     }
 
+    /// Returns the queue for the events of objects that are created through this handle.
+    pub(crate) fn events(&self) -> &Arc<EventQueue> {
+        &self.events
+    }
+
     /// Returns the settings in use. With manual progress, `takeover` is zero. `UWARP_TRACE` may
     /// have set `trace_errors`.
     #[must_use]
@@ -421,73 +433,6 @@ impl Device {
         self.inner.unguarded().network.describe()
     }
 
-    /// Allocates a protection domain (`ibv_alloc_pd`). Regions and QPs work together only within
-    /// one.
-    ///
-    /// # Errors
-    /// [`DeviceError::Limit`] if [`Limits::max_pd`](crate::Limits::max_pd) domains exist.
-    pub fn alloc_pd(&self) -> Result<Pd, DeviceError> {
-        let inner = self.inner()?;
-        let (place, id) = inner.pds.take(inner.settings.limits.max_pd)?;
-        let events = Arc::clone(&self.events);
-        Ok(Pd::new(
-            self.inner.clone(),
-            PdAccount::new(id, place),
-            events,
-        ))
-    }
-
-    /// Creates a completion queue for `depth` completions, without a channel (`ibv_create_cq`).
-    ///
-    /// # Errors
-    /// [`DeviceError::Size`] if the depth is out of range, [`DeviceError::Limit`] if too many CQs
-    /// exist, or [`DeviceError::System`] if there is no memory.
-    pub fn create_cq(&self, depth: u32) -> Result<Cq, DeviceError> {
-        self.make_cq(depth, None, 0)
-    }
-
-    /// Creates a completion queue whose events go to `channel` (`ibv_create_cq` with a channel).
-    /// `context` is a number of the consumer's choice.
-    ///
-    /// # Errors
-    /// See [`Device::create_cq`].
-    pub fn create_cq_on(
-        &self,
-        depth: u32,
-        channel: &CompletionChannel,
-        context: u64,
-    ) -> Result<Cq, DeviceError> {
-        channel.check()?;
-        if self.inner()?.background.is_manual() {
-            channel.mark_manual();
-        }
-        self.make_cq(depth, Some(channel.clone()), context)
-    }
-
-    fn make_cq(
-        &self,
-        depth: u32,
-        channel: Option<CompletionChannel>,
-        context: u64,
-    ) -> Result<Cq, DeviceError> {
-        let device = self.inner()?;
-        let limits = &device.settings.limits;
-        // 5040-8.1.2-05
-        check_size("the depth of the CQ", depth, 1, limits.max_cqe)?;
-        let taken = device.cqs.take(limits.max_cq)?;
-        let inner = CqInner::new(taken.1.get(), context, depth as usize, channel);
-        let inner = inner.map_err(|error| DeviceError::System {
-            op: "reserve memory for the completions of a CQ",
-            error: std::io::Error::new(std::io::ErrorKind::OutOfMemory, error),
-        })?;
-        Ok(Cq::new(Arc::new(CqShared::new(
-            inner,
-            Arc::clone(device),
-            Arc::clone(&self.events),
-            taken,
-        ))))
-    }
-
     /// Creates a completion channel (`ibv_create_comp_channel`): one descriptor for the events of
     /// any number of CQs.
     ///
@@ -500,27 +445,12 @@ impl Device {
         })
     }
 
-    /// Listens for iWARP connections (`rdma_listen`; RFC 5044 section 7.1). Port 0 selects a free
-    /// port.
-    ///
-    /// # Errors
-    /// [`DeviceError::Network`] with the reason.
-    pub fn listen(&self, addr: SocketAddr) -> Result<Listener, DeviceError> {
-        Listener::open(self.inner()?, addr)
-    }
-
-    /// Waits for the MPA Request on a stream that is already connected (RFC 5044 section 7.1.2),
-    /// for at most [`Timeouts::request`](crate::Timeouts::request). `read` are bytes of the Request
-    /// that the program has already read from the stream.
-    ///
-    /// # Errors
-    /// [`RequestError`] with the fault in the Request. The stream is closed then.
-    pub fn request_over(
-        &self,
-        stream: Box<dyn Llp>,
-        read: &[u8],
-    ) -> Result<ConnectRequest, RequestError> {
-        crate::cm::request_over(self.inner()?, stream, read)
+    /// Returns the bytes that the QPs of the device have moved since it was opened. All numbers are
+    /// 0 in the child of a fork.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let inner = self.inner.here();
+        inner.map_or_else(Traffic::default, |inner| inner.traffic.get())
     }
 
     /// Takes the next asynchronous event, which has to be acknowledged (`ibv_get_async_event`).

@@ -130,6 +130,7 @@ mod pd;
 mod policy;
 mod progress;
 mod qp;
+mod refused;
 mod rendezvous;
 mod settings;
 mod srq;
@@ -137,6 +138,7 @@ mod trace;
 mod traffic;
 mod usage;
 mod wait;
+mod wakers;
 
 pub use clock::TimeSource;
 pub use cm::{

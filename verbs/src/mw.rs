@@ -6,6 +6,7 @@ use uwarp_engine::mem::{Access, Purpose, RegisterError, WindowBind, WindowKind, 
 
 use crate::device::DeviceInner;
 use crate::mr::MemoryRegion;
+use crate::pd::Pd;
 use uwarp_engine::connection::PostErrorKind;
 use uwarp_engine::limits::PdAccount;
 
@@ -41,6 +42,16 @@ pub struct MemoryWindow {
     /// window.
     by_call: u32,
     _pd: Arc<PdAccount>,
+}
+
+impl Pd {
+    /// Allocates an unbound memory window in this domain (`ibv_alloc_mw`).
+    ///
+    /// # Errors
+    /// [`RegisterError::TooMany`]: windows count as regions.
+    pub fn alloc_window(&self, kind: WindowKind) -> Result<MemoryWindow, RegisterError> {
+        MemoryWindow::new(self.device()?, self.account(), kind)
+    }
 }
 
 impl MemoryWindow {

@@ -1,20 +1,14 @@
 //! Protection domains.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use uwarp_ddp::STag;
 use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_engine::mem::RemoteBuffer;
-use uwarp_engine::mem::{Access, Asker, Buffer, Need, RegisterError, WindowKind};
+use uwarp_engine::mem::{Access, Asker, Need};
 
-use crate::cq::Cq;
-use crate::device::{DeviceError, DeviceInner};
+use crate::device::{Device, DeviceError, DeviceInner};
 use crate::event_queue::EventQueue;
-use crate::mr::{FastRegion, MemoryRegion, RegionBuilder};
-use crate::mw::MemoryWindow;
-use crate::qp::builder::QpBuilder;
-use crate::qp::{Qp, QpCaps};
 use uwarp_engine::limits::{OfPd, PdAccount, PdCharge};
 
 /// A protection domain (`ibv_pd`; RFC 5042 section 2.2.4). A QP reaches only the regions of its own
@@ -25,6 +19,24 @@ pub struct Pd {
     account: Arc<PdAccount>,
     /// Receives the events of the objects in the domain.
     events: Arc<EventQueue>,
+}
+
+impl Device {
+    /// Allocates a protection domain (`ibv_alloc_pd`). Regions and QPs work together only within
+    /// one.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`] if [`Limits::max_pd`](crate::Limits::max_pd) domains exist.
+    pub fn alloc_pd(&self) -> Result<Pd, DeviceError> {
+        let inner = self.inner()?;
+        let (place, id) = inner.take_pd()?;
+        let events = Arc::clone(self.events());
+        Ok(Pd::new(
+            self.guarded().clone(),
+            PdAccount::new(id, place),
+            events,
+        ))
+    }
 }
 
 impl Pd {
@@ -38,127 +50,6 @@ impl Pd {
             account,
             events,
         }
-    }
-
-    /// Registers memory that the region owns (`ibv_reg_mr`). `data` is its initial content.
-    ///
-    /// # Errors
-    /// [`RegisterError`]: an empty region, contradictory rights, or too many regions.
-    pub fn register(&self, data: Vec<u8>, access: Access) -> Result<MemoryRegion, RegisterError> {
-        self.register_buffer(Buffer::from(data), access)
-    }
-
-    /// Registers a buffer that the region owns (`ibv_reg_mr`).
-    ///
-    /// A [`Buffer`] is also made from [`Bytes`](bytes::Bytes), which peers may only read, and from
-    /// [`BytesMut`](bytes::BytesMut):
-    /// ```
-    /// use uwarp_verbs::{Access, Buffer, Device};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let pd = Device::tcp()?.alloc_pd()?;
-    /// let page = bytes::Bytes::from_static(b"for all peers");
-    /// let region = pd.register_buffer(Buffer::from(page.clone()), Access::REMOTE_READ)?;
-    /// assert_eq!((region.addr(), region.len()), (page.as_ptr() as u64, 13));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// See [`Pd::register`].
-    pub fn register_buffer(
-        &self,
-        buffer: Buffer,
-        access: Access,
-    ) -> Result<MemoryRegion, RegisterError> {
-        self.region().access(access).buffer(buffer)
-    }
-
-    /// Registers memory of the program in place, as `ibv_reg_mr` does.
-    ///
-    /// # Errors
-    /// See [`Pd::register`].
-    ///
-    /// # Safety
-    /// The following must hold until [`MemoryRegion::deregister`] has returned `Ok`, or until the
-    /// region was dropped *and* every QP of the domain is gone. `base..base + len` stays mapped,
-    /// readable and (with [`Access::LOCAL_WRITE`]) writable. The program holds no Rust reference to
-    /// bytes that a transfer may use at the same time: this side may write them at any moment, and
-    /// so may the peer if it has remote rights.
-    #[expect(
-        unsafe_code,
-        reason = "the caller's contract is passed on to the memory module"
-    )]
-    pub unsafe fn register_in_place(
-        &self,
-        base: NonNull<u8>,
-        len: usize,
-        access: Access,
-    ) -> Result<MemoryRegion, RegisterError> {
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.region().access(access).in_place(base, len) }
-    }
-
-    /// Registers memory for one QP of this domain; only `qp` can access it. By a Send with
-    /// Invalidate, a peer can invalidate only regions that were registered for its QP (RFC 5040
-    /// section 8.1.1).
-    ///
-    /// # Errors
-    /// See [`Pd::register`].
-    pub fn register_for(
-        &self,
-        qp: &Qp,
-        data: Vec<u8>,
-        access: Access,
-    ) -> Result<MemoryRegion, RegisterError> {
-        self.region().access(access).for_qp(qp).vec(data)
-    }
-
-    /// Registers a buffer that the caller shares with other owners.
-    pub(crate) fn register_shared(
-        &self,
-        buffer: &Arc<Buffer>,
-        access: Access,
-    ) -> Result<MemoryRegion, RegisterError> {
-        self.region().access(access).buffer(Arc::clone(buffer))
-    }
-
-    /// Starts a registration with all options (`ibv_reg_mr_iova`): the address for peers, one QP
-    /// only, files, memory shared between processes.
-    pub fn region(&self) -> RegionBuilder {
-        RegionBuilder::new(self.clone())
-    }
-
-    /// Allocates an unbound memory window in this domain (`ibv_alloc_mw`).
-    ///
-    /// # Errors
-    /// [`RegisterError::TooMany`]: windows count as regions.
-    pub fn alloc_window(&self, kind: WindowKind) -> Result<MemoryWindow, RegisterError> {
-        MemoryWindow::new(self.device()?, &self.account, kind)
-    }
-
-    /// Allocates memory for fast registration by work requests of this domain's QPs (the kernel's
-    /// `ib_alloc_mr`). None of it is registered yet.
-    ///
-    /// # Errors
-    /// [`RegisterError::TooMany`]: the memory counts as a region. [`RegisterError::Empty`] if the
-    /// memory has no bytes.
-    pub fn alloc_fast_region(
-        &self,
-        memory: impl Into<Arc<Buffer>>,
-    ) -> Result<FastRegion, RegisterError> {
-        FastRegion::new(self.device()?, &self.account, memory.into())
-    }
-
-    /// Creates a QP (`ibv_create_qp`). Its completions go to the two CQs, which may be the same.
-    ///
-    /// # Errors
-    /// [`DeviceError`]: a size that the device does not allow, a limit, or a CQ of another device.
-    pub fn create_qp(&self, send_cq: &Cq, recv_cq: &Cq, caps: QpCaps) -> Result<Qp, DeviceError> {
-        self.qp().caps(caps).build(send_cq, recv_cq)
-    }
-
-    /// Starts the creation of a QP with further options (`ibv_create_qp_ex`).
-    pub fn qp(&self) -> QpBuilder {
-        QpBuilder::new(self)
     }
 
     /// Returns true if a peer's Write to this memory would pass the checks, on a QP of this domain

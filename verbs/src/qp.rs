@@ -6,26 +6,27 @@ mod drain;
 pub(crate) mod guard;
 pub(crate) mod inner;
 pub(crate) mod modify;
+pub(crate) mod observer;
 mod polling;
 pub(crate) mod posting;
+mod regions;
 mod transport;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_engine::mem::WindowBind;
 use uwarp_engine::state::QpState;
-use uwarp_llp::Llp;
 use uwarp_mpa::Revision;
 
-use crate::cm::{ConnectError, ConnectOptions, Connected};
 use crate::connection::QpContext;
 use crate::cq::Cq;
 use crate::device::DeviceInner;
 use crate::mw::MemoryWindow;
 use crate::pd::Pd;
+use crate::refused::refused;
 use crate::rendezvous::Rendezvous;
 use crate::srq::{Srq, SrqUser};
 use builder::QpBuilder;
@@ -361,68 +362,6 @@ impl Qp {
         result
     }
 
-    /// Connects to an iWARP endpoint (`rdma_connect`; RFC 5044 section 7.1): TCP first, then MPA
-    /// startup. Blocks until both are done.
-    ///
-    /// If `to` resolves to several addresses, as a host name may, they are tried in order until TCP
-    /// connects to one. Receives posted before the call stay posted.
-    ///
-    /// # Errors
-    /// See [`ConnectError`]: it names the step that failed, the side at fault, and the addresses
-    /// that were tried.
-    pub fn connect(
-        &self,
-        to: impl ToSocketAddrs,
-        options: &ConnectOptions,
-    ) -> Result<Connected, ConnectError> {
-        crate::cm::connect(&self.inner, to, options)
-    }
-
-    /// Connects as [`Qp::connect`] does, but over an existing stream.
-    ///
-    /// This method is for programs that first exchange data over the stream (RFC 5044 section 7.1),
-    /// or exchange addresses out of band. The peer accepts with
-    /// [`Device::request_over`](crate::Device::request_over). `options.local` is ignored.
-    ///
-    /// ```
-    /// use std::io::{Read, Write};
-    /// use uwarp_verbs::llp::kernel::KernelNetwork;
-    /// use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let tcp = std::net::TcpListener::bind("127.0.0.1:0")?;
-    /// let mut ours = std::net::TcpStream::connect(tcp.local_addr()?)?;
-    /// let server = std::thread::spawn(move || {
-    ///     let (mut theirs, _) = tcp.accept().unwrap();
-    ///     theirs.write_all(b"RDMA, please").unwrap();
-    ///     let device = Device::tcp().unwrap();
-    ///     let stream = KernelNetwork::default().adopt(theirs).unwrap();
-    ///     let request = device.request_over(stream, b"").unwrap();
-    ///     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
-    ///     let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
-    ///     request.accept(&qp, &AcceptOptions::default()).unwrap();
-    ///     qp.wait_closed(std::time::Duration::from_secs(5))
-    /// });
-    /// let mut said = [0; 12];
-    /// ours.read_exact(&mut said)?;
-    /// let device = Device::tcp()?;
-    /// let (pd, cq) = (device.alloc_pd()?, device.create_cq(4)?);
-    /// let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
-    /// qp.connect_over(KernelNetwork::default().adopt(ours)?, &ConnectOptions::default())?;
-    /// qp.disconnect();
-    /// assert!(server.join().unwrap());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// See [`Qp::connect`].
-    pub fn connect_over(
-        &self,
-        stream: Box<dyn Llp>,
-        options: &ConnectOptions,
-    ) -> Result<Connected, ConnectError> {
-        crate::cm::connect_over(self.inner()?, stream, options)
-    }
-
     /// Starts a graceful close of the connection (`rdma_disconnect`; RFC 5040 section 6.2), and
     /// returns at once.
     ///
@@ -562,14 +501,6 @@ impl Qp {
         self.inner
             .here()
             .is_some_and(|inner| inner.with(crate::connection::Connection::reset))
-    }
-}
-
-/// Returns the error of a post to an object of the parent process.
-pub(crate) fn refused(inherited: Inherited) -> PostError {
-    PostError {
-        index: 0,
-        kind: inherited.into(),
     }
 }
 

@@ -10,7 +10,7 @@ use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use crate::device::{DeviceError, DeviceInner, check_size};
 use crate::event_queue::EventQueue;
 use crate::pd::Pd;
-use crate::qp::refused;
+use crate::refused::refused;
 use uwarp_engine::connection::PostError;
 use uwarp_engine::connection::{Counts, Limit, SrqInner};
 use uwarp_engine::event::{AsyncEvent, EventObject};

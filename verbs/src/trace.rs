@@ -1,12 +1,19 @@
 //! Trace of failed connections on standard error, switched on by `UWARP_TRACE`.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 
 use crate::connection::Connection;
 use crate::environment::{TRACE, variable};
 use crate::messages;
-use crate::qp::inner::Addrs;
+
+/// Addresses of the two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addrs {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+}
 
 /// Returns true if the environment requests a trace of connections that end in error. The variable
 /// is read once per process, and an unknown value is reported then.

@@ -2,9 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::device::Device;
-
-/// Bytes that the QPs of a device have moved since the device was opened ([`Device::traffic`]). The
+/// Bytes that the QPs of a device have moved since the device was opened ([`Device::traffic`](crate::Device::traffic)). The
 /// verbs have no counterpart; the kernel has `port_xmit_data` and `port_rcv_data` in its `counters`
 /// directory.
 ///
@@ -38,19 +36,11 @@ impl TrafficCount {
     pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
-}
 
-impl Device {
-    /// Returns the bytes that the QPs of the device have moved since it was opened. All numbers are
-    /// 0 in the child of a fork.
-    #[must_use]
-    pub fn traffic(&self) -> Traffic {
-        let Ok(inner) = self.inner() else {
-            return Traffic::default();
-        };
+    pub(crate) fn get(&self) -> Traffic {
         Traffic {
-            sent_bytes: inner.traffic.sent.load(Ordering::Relaxed),
-            received_bytes: inner.traffic.received.load(Ordering::Relaxed),
+            sent_bytes: self.sent.load(Ordering::Relaxed),
+            received_bytes: self.received.load(Ordering::Relaxed),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::buf::{InFlightBuf, RegisteredBuf};
 use super::error::Error;
 use crate::completion::Completion;
 use crate::device::DeviceError;
-use crate::qp::refused;
+use crate::refused::refused;
 use crate::srq::{ModifySrqError, SrqAttr, SrqModify};
 use uwarp_engine::connection::{PostError, PostErrorKind};
 use uwarp_engine::wr::RecvWr;

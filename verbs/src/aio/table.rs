@@ -38,11 +38,11 @@ use uwarp_engine::fork_guard::ForkGuarded;
 use super::buf::{InFlightBuf, RegisteredBuf};
 use super::gate::{Gate, Ticket};
 use super::srq::Shared;
-use super::wakers::Wakers;
 use crate::completion::{Completion, CqInner};
 use crate::mr::MemoryRegion;
 use crate::policy::transfer::DELIVERED_AT_ONCE;
 use crate::qp::guard::Watcher;
+use crate::wakers::Wakers;
 
 /// All operations of a connection, and the tasks that wait for them.
 pub(super) struct Ops {

@@ -9,11 +9,11 @@ use super::connect_request::{AcceptOptions, RejectOptions};
 use super::id::{CmError, CmId};
 use super::inner::IdInner;
 use super::listener::Listening;
-use super::observer::Observer;
 use super::pending_startup::PendingStartup;
 use super::state::{CmInput, CmState};
 use crate::qp::Qp;
 use crate::qp::inner::QpInner;
+use crate::qp::observer::Observer;
 
 impl CmId {
     /// Listens for connections at the address of [`bind_addr`](Self::bind_addr), or at all

@@ -9,9 +9,10 @@ use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupError};
 
 use super::attempts::{Attempt, Attempts, ResolveError, list, resolve};
-use super::observer::Observer;
 use crate::progress::WouldWait;
+use crate::qp::Qp;
 use crate::qp::inner::{Locked, PeerCharges, QpInner};
+use crate::qp::observer::Observer;
 use uwarp_engine::event::EndReason;
 use uwarp_engine::limits::ReadPlaces;
 use uwarp_engine::peer::{self, PrivateDataLimit};
@@ -195,8 +196,72 @@ fn said(private_data: &[u8]) -> String {
     )
 }
 
+impl Qp {
+    /// Connects to an iWARP endpoint (`rdma_connect`; RFC 5044 section 7.1): TCP first, then MPA
+    /// startup. Blocks until both are done.
+    ///
+    /// If `to` resolves to several addresses, as a host name may, they are tried in order until TCP
+    /// connects to one. Receives posted before the call stay posted.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]: it names the step that failed, the side at fault, and the addresses
+    /// that were tried.
+    pub fn connect(
+        &self,
+        to: impl ToSocketAddrs,
+        options: &ConnectOptions,
+    ) -> Result<Connected, ConnectError> {
+        connect(self.guarded(), to, options)
+    }
+
+    /// Connects as [`Qp::connect`] does, but over an existing stream.
+    ///
+    /// This method is for programs that first exchange data over the stream (RFC 5044 section 7.1),
+    /// or exchange addresses out of band. The peer accepts with
+    /// [`Device::request_over`](crate::Device::request_over). `options.local` is ignored.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use uwarp_verbs::llp::kernel::KernelNetwork;
+    /// use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tcp = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let mut ours = std::net::TcpStream::connect(tcp.local_addr()?)?;
+    /// let server = std::thread::spawn(move || {
+    ///     let (mut theirs, _) = tcp.accept().unwrap();
+    ///     theirs.write_all(b"RDMA, please").unwrap();
+    ///     let device = Device::tcp().unwrap();
+    ///     let stream = KernelNetwork::default().adopt(theirs).unwrap();
+    ///     let request = device.request_over(stream, b"").unwrap();
+    ///     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
+    ///     let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+    ///     request.accept(&qp, &AcceptOptions::default()).unwrap();
+    ///     qp.wait_closed(std::time::Duration::from_secs(5))
+    /// });
+    /// let mut said = [0; 12];
+    /// ours.read_exact(&mut said)?;
+    /// let device = Device::tcp()?;
+    /// let (pd, cq) = (device.alloc_pd()?, device.create_cq(4)?);
+    /// let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
+    /// qp.connect_over(KernelNetwork::default().adopt(ours)?, &ConnectOptions::default())?;
+    /// qp.disconnect();
+    /// assert!(server.join().unwrap());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Qp::connect`].
+    pub fn connect_over(
+        &self,
+        stream: Box<dyn Llp>,
+        options: &ConnectOptions,
+    ) -> Result<Connected, ConnectError> {
+        connect_over(self.inner()?, stream, options)
+    }
+}
+
 /// Connects, and waits until MPA startup is done. The timeouts of the device bound every step.
-pub(crate) fn connect(
+fn connect(
     qp: &ForkGuarded<Arc<QpInner>>,
     to: impl ToSocketAddrs,
     options: &ConnectOptions,
@@ -213,7 +278,7 @@ pub(crate) fn connect(
 }
 
 /// Connects like [`connect`], over a stream that is already connected.
-pub(crate) fn connect_over(
+fn connect_over(
     qp: &Arc<QpInner>,
     stream: Box<dyn Llp>,
     options: &ConnectOptions,

@@ -20,14 +20,15 @@ use super::event::{CmEventData, CmEventKind, CmReason};
 use super::failures::Failures;
 use super::id::{CmError, CmId, Handle};
 use super::listener::Listening;
-use super::observer::Observer;
 use super::pending_startup::RequestSink;
 use super::state::{CmInput, CmState, WrongState};
 use super::status;
 use crate::clock::machine_now;
 use crate::device::DeviceInner;
 use crate::progress::background::{Source, Token, Verdict};
-use crate::qp::inner::{Addrs, QpInner};
+use crate::qp::inner::QpInner;
+use crate::qp::observer::Observer;
+use crate::trace::Addrs;
 use uwarp_engine::event::EndReason;
 
 /// State that the handles of an id share with the sources of its events.

@@ -13,6 +13,7 @@ use uwarp_mpa::{ConfigError, Request, Responder, ResponderConfig, StartupError};
 use super::connect_request::ConnectRequest;
 use super::listener::Slot;
 use super::startup_queue::StartupQueue;
+use crate::device::Device;
 use crate::device::DeviceInner;
 use crate::mutants::mutate;
 use crate::progress::WouldWait;
@@ -404,8 +405,24 @@ impl RequestSink for SingleRequest {
     }
 }
 
+impl Device {
+    /// Waits for the MPA Request on a stream that is already connected (RFC 5044 section 7.1.2),
+    /// for at most [`Timeouts::request`](crate::Timeouts::request). `read` are bytes of the Request
+    /// that the program has already read from the stream.
+    ///
+    /// # Errors
+    /// [`RequestError`] with the fault in the Request. The stream is closed then.
+    pub fn request_over(
+        &self,
+        stream: Box<dyn Llp>,
+        read: &[u8],
+    ) -> Result<ConnectRequest, RequestError> {
+        request_over(self.inner()?, stream, read)
+    }
+}
+
 /// Waits for the MPA Request on a stream that the program has connected itself.
-pub(crate) fn request_over(
+fn request_over(
     device: &Arc<DeviceInner>,
     llp: Box<dyn Llp>,
     read: &[u8],

@@ -17,10 +17,11 @@ use super::connect_request::ConnectRequest;
 use super::failures::Failures;
 use super::listener::Listening;
 use super::pending_startup::RequestSink;
-use crate::aio::Wakers;
 use crate::clock::machine_now;
 use crate::completion::EventFd;
+use crate::device::Device;
 use crate::device::{DeviceError, DeviceInner};
+use crate::wakers::Wakers;
 
 /// A listener (`rdma_listen`; RFC 5044 section 7.1). It accepts TCP connections, waits for their
 /// MPA Requests and passes the Requests to the consumer.
@@ -90,6 +91,17 @@ struct State {
     requests: VecDeque<ConnectRequest>,
     failures: Failures,
     down: Option<LlpError>,
+}
+
+impl Device {
+    /// Listens for iWARP connections (`rdma_listen`; RFC 5044 section 7.1). Port 0 selects a free
+    /// port.
+    ///
+    /// # Errors
+    /// [`DeviceError::Network`] with the reason.
+    pub fn listen(&self, addr: SocketAddr) -> Result<Listener, DeviceError> {
+        Listener::open(self.inner()?, addr)
+    }
 }
 
 impl Listener {

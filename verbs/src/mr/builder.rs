@@ -9,7 +9,6 @@ use uwarp_engine::mem::{Access, Backing, Buffer, MapError, OutOfRange, RegionSpe
 
 use super::{Holds, MemoryRegion};
 use crate::pd::Pd;
-use crate::qp::Qp;
 use uwarp_engine::limits::Number;
 
 /// Builder of a registration (the arguments of `ibv_reg_mr`), created by [`Pd::region`]. The last
@@ -51,6 +50,80 @@ impl std::fmt::Debug for ForQp {
     }
 }
 
+impl Pd {
+    /// Registers memory that the region owns (`ibv_reg_mr`). `data` is its initial content.
+    ///
+    /// # Errors
+    /// [`RegisterError`]: an empty region, contradictory rights, or too many regions.
+    pub fn register(&self, data: Vec<u8>, access: Access) -> Result<MemoryRegion, RegisterError> {
+        self.register_buffer(Buffer::from(data), access)
+    }
+
+    /// Registers a buffer that the region owns (`ibv_reg_mr`).
+    ///
+    /// A [`Buffer`] is also made from [`Bytes`](bytes::Bytes), which peers may only read, and from
+    /// [`BytesMut`](bytes::BytesMut):
+    /// ```
+    /// use uwarp_verbs::{Access, Buffer, Device};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pd = Device::tcp()?.alloc_pd()?;
+    /// let page = bytes::Bytes::from_static(b"for all peers");
+    /// let region = pd.register_buffer(Buffer::from(page.clone()), Access::REMOTE_READ)?;
+    /// assert_eq!((region.addr(), region.len()), (page.as_ptr() as u64, 13));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Pd::register`].
+    pub fn register_buffer(
+        &self,
+        buffer: Buffer,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
+        self.region().access(access).buffer(buffer)
+    }
+
+    /// Registers memory of the program in place, as `ibv_reg_mr` does.
+    ///
+    /// # Errors
+    /// See [`Pd::register`].
+    ///
+    /// # Safety
+    /// The following must hold until [`MemoryRegion::deregister`] has returned `Ok`, or until the
+    /// region was dropped *and* every QP of the domain is gone. `base..base + len` stays mapped,
+    /// readable and (with [`Access::LOCAL_WRITE`]) writable. The program holds no Rust reference to
+    /// bytes that a transfer may use at the same time: this side may write them at any moment, and
+    /// so may the peer if it has remote rights.
+    #[expect(
+        unsafe_code,
+        reason = "the caller's contract is passed on to the memory module"
+    )]
+    pub unsafe fn register_in_place(
+        &self,
+        base: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
+        // SAFETY: the caller upholds the same contract.
+        unsafe { self.region().access(access).in_place(base, len) }
+    }
+
+    /// Registers a buffer that the caller shares with other owners.
+    pub(crate) fn register_shared(
+        &self,
+        buffer: &Arc<Buffer>,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
+        self.region().access(access).buffer(Arc::clone(buffer))
+    }
+
+    /// Starts a registration with all options (`ibv_reg_mr_iova`): the address for peers, one QP
+    /// only, files, memory shared between processes.
+    pub fn region(&self) -> RegionBuilder {
+        RegionBuilder::new(self.clone())
+    }
+}
+
 impl RegionBuilder {
     pub(crate) fn new(pd: Pd) -> Self {
         RegionBuilder {
@@ -80,14 +153,9 @@ impl RegionBuilder {
         self.iova(0)
     }
 
-    /// Restricts the region to `qp`, a QP of the same domain (5042-6.1.1-01). The peer of `qp` can
-    /// then invalidate the region by a Send with Invalidate (RFC 5040 section 8.1.1). Apart from
-    /// such regions, it can invalidate only windows of type 2 and fast registrations for this QP.
-    pub fn for_qp(mut self, qp: &Qp) -> Self {
-        self.qp = Some(ForQp {
-            pd: qp.pd().id(),
-            num: qp.number(),
-        });
+    /// Restricts the region to the QP with this number, in the domain `pd`.
+    pub(crate) fn only_for(mut self, pd: u32, num: Arc<Number>) -> Self {
+        self.qp = Some(ForQp { pd, num });
         self
     }
 

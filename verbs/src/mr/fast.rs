@@ -5,6 +5,7 @@ use std::sync::Arc;
 use uwarp_engine::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterError};
 
 use crate::device::DeviceInner;
+use crate::pd::Pd;
 use uwarp_engine::limits::PdAccount;
 
 /// Memory with a reserved STag that is not valid at first (the kernel's `ib_alloc_mr` and
@@ -33,6 +34,21 @@ pub struct FastRegion {
     index: u32,
     buffer: Arc<Buffer>,
     _pd: Arc<PdAccount>,
+}
+
+impl Pd {
+    /// Allocates memory for fast registration by work requests of this domain's QPs (the kernel's
+    /// `ib_alloc_mr`). None of it is registered yet.
+    ///
+    /// # Errors
+    /// [`RegisterError::TooMany`]: the memory counts as a region. [`RegisterError::Empty`] if the
+    /// memory has no bytes.
+    pub fn alloc_fast_region(
+        &self,
+        memory: impl Into<Arc<Buffer>>,
+    ) -> Result<FastRegion, RegisterError> {
+        FastRegion::new(self.device()?, self.account(), memory.into())
+    }
 }
 
 impl FastRegion {

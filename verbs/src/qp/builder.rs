@@ -56,6 +56,21 @@ pub struct QpBuilder {
     datagrams: Option<u32>,
 }
 
+impl Pd {
+    /// Creates a QP (`ibv_create_qp`). Its completions go to the two CQs, which may be the same.
+    ///
+    /// # Errors
+    /// [`DeviceError`]: a size that the device does not allow, a limit, or a CQ of another device.
+    pub fn create_qp(&self, send_cq: &Cq, recv_cq: &Cq, caps: QpCaps) -> Result<Qp, DeviceError> {
+        self.qp().caps(caps).build(send_cq, recv_cq)
+    }
+
+    /// Starts the creation of a QP with further options (`ibv_create_qp_ex`).
+    pub fn qp(&self) -> QpBuilder {
+        QpBuilder::new(self)
+    }
+}
+
 impl QpBuilder {
     pub(crate) fn new(pd: &Pd) -> Self {
         QpBuilder {

@@ -11,8 +11,8 @@ use uwarp_engine::mem::PinnedRun;
 use uwarp_engine::times::after;
 use uwarp_llp::Llp;
 
+use super::observer::{Observed, Observer};
 use crate::clock::machine_now;
-use crate::cm::{Observed, Observer};
 use crate::connection::{Connection, QpContext};
 use crate::cq::CqShared;
 use crate::datagram::port::DatagramPort;
@@ -31,6 +31,7 @@ use crate::progress::poll_owner::{PollOwner, Registration};
 use crate::qp::guard::{Notifications, QpGuard, Watcher};
 use crate::rendezvous::{Meeting, Offer};
 use crate::trace;
+use crate::trace::Addrs;
 use uwarp_engine::connection::{ReceiveBuffer, ReceiveWaiter};
 use uwarp_engine::event::{AsyncEvent, EndReason, EventObject};
 use uwarp_engine::limits::{
@@ -111,13 +112,6 @@ pub(crate) struct Locked {
     pub(crate) offer: Option<Offer>,
     /// Bytes of the datagram that is sent. The buffer is reused.
     pub(crate) datagram: Vec<u8>,
-}
-
-/// Addresses of the two ends of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Addrs {
-    pub(crate) local: SocketAddr,
-    pub(crate) peer: SocketAddr,
 }
 
 /// Kind of thread that gave the connection its turn.

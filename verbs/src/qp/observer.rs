@@ -6,7 +6,7 @@ use uwarp_engine::state::QpState;
 use uwarp_mpa::{Negotiated, Role};
 
 use crate::connection::Connection;
-use crate::qp::inner::Addrs;
+use crate::trace::Addrs;
 use uwarp_engine::event::EndReason;
 
 /// Receiver of the reports. Called under the lock of the QP: an implementation only queues, and
