@@ -1,4 +1,13 @@
-//! The connection object of `uwarp-engine`, with the completion queues of this crate.
+//! The connection of a QP: the object of `uwarp-engine` with the completion queues of this crate,
+//! its lock, its driver, and its reports. Handles ([`Qp`](crate::Qp)), polls and the background
+//! share it.
+
+pub(crate) mod guard;
+pub(crate) mod inner;
+pub(crate) mod observer;
+mod polling;
+pub(crate) mod posting;
+mod transport;
 
 use uwarp_engine::connection;
 

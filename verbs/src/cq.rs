@@ -17,6 +17,7 @@ use self::members::{Driven, Members};
 use self::ports::Ports;
 use crate::clock::machine_now;
 use crate::completion::{Completion, CompletionChannel, CqInner, Notify, ResizeCqError};
+use crate::connection::inner::QpInner;
 use crate::datagram::port::DatagramPort;
 use crate::device::{Device, DeviceError, DeviceInner, check_size};
 use crate::event_queue::EventQueue;
@@ -25,7 +26,6 @@ use crate::policy::progress::{
 };
 use crate::policy::{Heuristic, is_on};
 use crate::progress::reply_wait::ReplyWait;
-use crate::qp::inner::QpInner;
 use crate::wait::sleep_on;
 use uwarp_engine::event::{AsyncEvent, EventObject};
 use uwarp_engine::limits::{Number, Place};

@@ -18,9 +18,9 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use uwarp_engine::datagram::Header;
 use uwarp_llp::LlpError;
 
+use crate::connection::inner::QpInner;
 use crate::device::Device;
 use crate::qp::Qp;
-use crate::qp::inner::QpInner;
 use uwarp_engine::connection::{PostError, PostErrorKind};
 use uwarp_engine::wr::SendWr;
 

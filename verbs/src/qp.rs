@@ -3,14 +3,8 @@
 pub(crate) mod attr;
 pub(crate) mod builder;
 mod drain;
-pub(crate) mod guard;
-pub(crate) mod inner;
 pub(crate) mod modify;
-pub(crate) mod observer;
-mod polling;
-pub(crate) mod posting;
 mod regions;
-mod transport;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +16,7 @@ use uwarp_engine::state::QpState;
 use uwarp_mpa::Revision;
 
 use crate::connection::QpContext;
+use crate::connection::inner::QpInner;
 use crate::cq::Cq;
 use crate::device::DeviceInner;
 use crate::mw::MemoryWindow;
@@ -30,7 +25,6 @@ use crate::refused::refused;
 use crate::rendezvous::Rendezvous;
 use crate::srq::{Srq, SrqUser};
 use builder::QpBuilder;
-use inner::QpInner;
 #[cfg(doc)]
 use uwarp_engine::connection::PostErrorKind;
 use uwarp_engine::connection::{FlightRecord, PostError, each};

@@ -34,9 +34,9 @@ use uwarp_engine::hello::{Answer, Hello};
 use uwarp_engine::times::earlier;
 
 use crate::cm::{ConnectRequest, Listening, RequestSink};
+use crate::connection::inner::QpInner;
 use crate::datagram::port::DatagramPort;
 use crate::device::{Device, DeviceError, DeviceInner};
-use crate::qp::inner::QpInner;
 use uwarp_engine::limits::{Number, Place};
 use uwarp_engine::setters;
 

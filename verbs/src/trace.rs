@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 
-use crate::connection::Connection;
+use uwarp_engine::connection::Connection;
+
+use crate::completion::CqOfQueue;
 use crate::environment::{TRACE, variable};
 use crate::messages;
 
@@ -44,7 +46,7 @@ fn read(value: &str) -> (bool, Option<&str>) {
 
 /// Describes how a connection ended in error, and lists its last frames. Returns `None` if the
 /// connection is open or ended gracefully.
-pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
+pub(crate) fn end(conn: &Connection<CqOfQueue>, addrs: Option<Addrs>) -> Option<String> {
     let reason = conn.end.as_ref().filter(|reason| !reason.is_orderly())?;
     let cause = reason.cause();
     let mut text = format!("uwarp: QP {}", conn.ctx.qp_num);

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that the QPs of a device have moved since the device was opened ([`Device::traffic`](crate::Device::traffic)). The
-/// verbs have no counterpart; the kernel has `port_xmit_data` and `port_rcv_data` in its `counters`
-/// directory.
+/// Bytes that the QPs of a device have moved since the device was opened
+/// ([`Device::traffic`](crate::Device::traffic)). The verbs have no counterpart; the kernel has
+/// `port_xmit_data` and `port_rcv_data` in its `counters` directory.
 ///
 /// They are bytes of the TCP streams (with headers, Markers and CRCs, without retransmissions), and
 /// for datagrams bytes of the UDP payload that arrives at a port of QPs, whether a QP takes it or

@@ -39,9 +39,9 @@ use super::buf::{InFlightBuf, RegisteredBuf};
 use super::gate::{Gate, Ticket};
 use super::srq::Shared;
 use crate::completion::{Completion, CqInner};
+use crate::connection::guard::Watcher;
 use crate::mr::MemoryRegion;
 use crate::policy::transfer::DELIVERED_AT_ONCE;
-use crate::qp::guard::Watcher;
 use crate::wakers::Wakers;
 
 /// All operations of a connection, and the tasks that wait for them.

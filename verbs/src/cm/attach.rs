@@ -4,8 +4,8 @@ use uwarp_llp::Llp;
 use uwarp_mpa::{Negotiated, Revision, Role, RtrKinds};
 
 use super::connect::ConnectError;
+use crate::connection::inner::PeerCharges;
 use crate::qp::Qp;
-use crate::qp::inner::PeerCharges;
 use uwarp_engine::limits::ReadPlaces;
 use uwarp_engine::setters;
 

@@ -10,7 +10,7 @@ use uwarp_engine::fork_guard::ForkGuarded;
 
 use super::connect::{ConnectError, ConnectOptions, Connected, Starter, start};
 use crate::connection::Connection;
-use crate::qp::inner::QpInner;
+use crate::connection::inner::QpInner;
 use uwarp_engine::event::EndReason;
 
 /// Error: the addresses of a name could not be determined, or there are none.

@@ -11,9 +11,9 @@ use super::inner::IdInner;
 use super::listener::Listening;
 use super::pending_startup::PendingStartup;
 use super::state::{CmInput, CmState};
+use crate::connection::inner::QpInner;
+use crate::connection::observer::Observer;
 use crate::qp::Qp;
-use crate::qp::inner::QpInner;
-use crate::qp::observer::Observer;
 
 impl CmId {
     /// Listens for connections at the address of [`bind_addr`](Self::bind_addr), or at all

@@ -9,10 +9,10 @@ use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupError};
 
 use super::attempts::{Attempt, Attempts, ResolveError, list, resolve};
+use crate::connection::inner::{Locked, PeerCharges, QpInner};
+use crate::connection::observer::Observer;
 use crate::progress::WouldWait;
 use crate::qp::Qp;
-use crate::qp::inner::{Locked, PeerCharges, QpInner};
-use crate::qp::observer::Observer;
 use uwarp_engine::event::EndReason;
 use uwarp_engine::limits::ReadPlaces;
 use uwarp_engine::peer::{self, PrivateDataLimit};

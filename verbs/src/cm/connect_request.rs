@@ -15,11 +15,11 @@ use uwarp_mpa::{
 };
 
 use super::listener::Slot;
+use crate::connection::inner::{Locked, PeerCharges, QpInner};
+use crate::connection::observer::Observer;
 use crate::device::DeviceInner;
 use crate::progress::linger::linger;
 use crate::qp::Qp;
-use crate::qp::inner::{Locked, PeerCharges, QpInner};
-use crate::qp::observer::Observer;
 use uwarp_engine::limits::{Charge, LimitReached, PeerAccount, ReadPlaces, What};
 use uwarp_engine::peer::{self, PrivateDataLimit};
 use uwarp_engine::setters;

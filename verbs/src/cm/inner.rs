@@ -24,10 +24,10 @@ use super::pending_startup::RequestSink;
 use super::state::{CmInput, CmState, WrongState};
 use super::status;
 use crate::clock::machine_now;
+use crate::connection::inner::QpInner;
+use crate::connection::observer::Observer;
 use crate::device::DeviceInner;
 use crate::progress::background::{Source, Token, Verdict};
-use crate::qp::inner::QpInner;
-use crate::qp::observer::Observer;
 use crate::trace::Addrs;
 use uwarp_engine::event::EndReason;
 

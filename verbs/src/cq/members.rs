@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 
+use crate::connection::inner::QpInner;
 use crate::device::DeviceInner;
 use crate::policy::progress::FEW_QPS;
 use crate::policy::{Heuristic, is_on};
 use crate::progress::epoll_group::EpollGroup;
-use crate::qp::inner::QpInner;
 
 /// Way in which the QPs of a CQ are driven.
 #[derive(Clone)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use uwarp_engine::policy::transfer::BATCH_LIMIT;
 
-// Takeover and stand-back (`qp/inner.rs`, `progress/poll_owner.rs`): the background leaves a
-// connection to the threads that poll it, and takes it back when they stop. 8 bytes take 3.35 us
+// Takeover and stand-back (`connection/inner.rs`, `progress/poll_owner.rs`): the background leaves
+// a connection to the threads that poll it, and takes it back when they stop. 8 bytes take 3.35 us
 // one way if there is no background, 3.7 if it stands back, 4.5 if it is always armed, and 7 if it
 // alone receives (prototype, AMD EPYC).
 
@@ -32,9 +32,9 @@ pub(crate) const BACK_OFF_PART: u32 = 8;
 /// without (Intel Xeon).
 pub(crate) const BACK_OFF_FACTOR: u32 = 10;
 
-// Doorbell (`progress/doorbell.rs`, `qp/posting.rs`): what a program posts between two polls is
-// staged and sent together. 8-byte Writes that are posted one by one went from 6,600 to 560 ns of
-// the sender's processor time.
+// Doorbell (`progress/doorbell.rs`, `connection/posting.rs`): what a program posts between two
+// polls is staged and sent together. 8-byte Writes that are posted one by one went from 6,600 to
+// 560 ns of the sender's processor time.
 
 /// Number of staged requests that make a full batch. Larger batches save almost nothing: with 256
 /// messages of 8 bytes in a call, a sender takes 28 ns for each (67 with 64, 125 with 16; raw TCP
@@ -84,8 +84,8 @@ pub(crate) const ALONE_POLLS: u32 = 16;
 /// The same limit as a time, for programs that poll rarely. Not measured.
 pub(crate) const ALONE_NANOSECONDS: u64 = 10_000;
 
-// Rare clock (`qp/polling.rs`): a poll does not read the clock again after a short turn. Together
-// with `send` instead of `sendmsg`, 8 bytes went from 6.26 to 6.02 us.
+// Rare clock (`connection/polling.rs`): a poll does not read the clock again after a short turn.
+// Together with `send` instead of `sendmsg`, 8 bytes went from 6.26 to 6.02 us.
 
 /// Turns that moved at most this many bytes count as short. They take a few microseconds, far less
 /// than `takeover`. Not measured against other lengths.

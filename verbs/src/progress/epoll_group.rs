@@ -55,10 +55,10 @@ use uwarp_engine::times::after;
 use self::members::Members;
 use super::background::{Interest, Source, Verdict};
 use super::poll_owner::{PollOwner, Registration};
+use crate::connection::inner::QpInner;
 use crate::device::DeviceInner;
 use crate::policy::progress::{GROUP_EVENTS, GROUP_SPINS};
 use crate::policy::{Heuristic, is_on};
-use crate::qp::inner::QpInner;
 
 /// Group of connections that are polled and waited for together.
 pub(crate) struct EpollGroup {

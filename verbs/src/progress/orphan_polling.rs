@@ -17,10 +17,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::connection::inner::QpInner;
 use crate::device::DeviceInner;
 use crate::policy::progress::{MAX_ORPHANS, ORPHAN_IDLE_TURNS, ORPHAN_POLLED_WITHIN};
 use crate::policy::{Heuristic, is_on};
-use crate::qp::inner::QpInner;
 
 struct Orphan {
     qp: Weak<QpInner>,

@@ -7,10 +7,10 @@ use uwarp_engine::mem::Access;
 use uwarp_llp::Keepalive;
 
 use super::attr::QpInit;
-use super::inner::{QpInner, QpPlace};
 use super::{Qp, QpCaps};
 use crate::completion::CqOfQueue;
 use crate::connection::QpContext;
+use crate::connection::inner::{QpInner, QpPlace};
 use crate::cq::Cq;
 use crate::device::{DeviceError, check_size};
 use crate::pd::Pd;

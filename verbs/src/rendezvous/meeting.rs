@@ -28,9 +28,9 @@ use uwarp_mpa::{ConfigError, Negotiated, Revision, Role, RtrKinds};
 
 use super::{RendezvousInner, refuse};
 use crate::cm::{AcceptOptions, ConnectOptions, ConnectRequest, connect_pair};
+use crate::connection::inner::{Locked, PeerCharges, QpInner};
 use crate::device::DeviceError;
 use crate::qp::Qp;
-use crate::qp::inner::{Locked, PeerCharges, QpInner};
 use uwarp_engine::connection::Pair;
 use uwarp_engine::limits::ReadPlaces;
 use uwarp_engine::setters;

@@ -8,8 +8,8 @@ use rustix::event::epoll;
 
 use super::EpollGroup;
 use super::dirty::Marked;
+use crate::connection::inner::QpInner;
 use crate::progress::background::Interest;
-use crate::qp::inner::QpInner;
 
 /// QPs by index. Indices are reused. An event for the previous member with an index then gives the
 /// new one an extra turn, which is harmless.

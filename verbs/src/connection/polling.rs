@@ -5,14 +5,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use crate::connection::guard::QpGuard;
+use crate::connection::inner::{Driver, Locked, QpInner};
 use crate::policy::progress::SHORT_TURN_BYTES;
 use crate::policy::{Heuristic, is_on};
 use crate::progress::confirmations::Giver;
 use crate::progress::epoll_group::{Caller, TurnResult};
 use crate::progress::orphan_polling::OrphanTurn;
 use crate::progress::poll_owner::PollOwner;
-use crate::qp::guard::QpGuard;
-use crate::qp::inner::{Driver, Locked, QpInner};
 
 /// Turns given by polling threads.
 impl QpInner {
@@ -72,7 +72,7 @@ impl QpInner {
 
     /// Gives the QP a turn by a polling thread at time `now`, which is `at` by the device's clock.
     /// Returns true if bytes were received.
-    pub(super) fn turn_by_poll(
+    pub(crate) fn turn_by_poll(
         &self,
         locked: &mut Locked,
         now: Instant,
@@ -97,7 +97,7 @@ impl QpInner {
 
     /// Returns true if a program is expected to call again even if nothing happens: no thread or
     /// task waits to be woken, and the background sends what no call sends.
-    pub(super) fn may_wait_for_post(&self, locked: &Locked) -> bool {
+    pub(crate) fn may_wait_for_post(&self, locked: &Locked) -> bool {
         !locked.registration.owner.is_waited()
             && !self.is_armed()
             && !self.notifications.is_set()
@@ -211,14 +211,14 @@ impl QpInner {
     }
 
     /// Returns true if a thread polls the QP, alone or with its group.
-    pub(super) fn polled_recently(&self, now: Instant, at: u64) -> bool {
+    pub(crate) fn polled_recently(&self, now: Instant, at: u64) -> bool {
         self.polled_alone_at(at)
             || self
                 .member()
                 .is_some_and(|member| member.group().is_polled(now))
     }
 
-    pub(super) fn polled_alone(&self, now: Instant) -> bool {
+    pub(crate) fn polled_alone(&self, now: Instant) -> bool {
         self.polled_alone_at(self.device.clock(now))
     }
 

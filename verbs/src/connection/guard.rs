@@ -22,24 +22,24 @@ pub(crate) trait Watcher: Send + Sync {
 /// Notifications that wait for the release of a QP's lock. A watcher is set only if tasks use the
 /// QP.
 #[derive(Default)]
-pub(super) struct Notifications {
+pub(crate) struct Notifications {
     watcher: OnceLock<Arc<dyn Watcher>>,
     changed: AtomicBool,
 }
 
 impl Notifications {
     /// Sets the watcher, of which a QP has at most one.
-    pub(super) fn set(&self, watcher: Arc<dyn Watcher>) {
+    pub(crate) fn set(&self, watcher: Arc<dyn Watcher>) {
         let _ = self.watcher.set(watcher);
     }
 
     /// Returns true if there is a watcher.
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.watcher.get().is_some()
     }
 
     /// Records that the state of the connection may have changed. Called under the lock.
-    pub(super) fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.changed.store(true, Ordering::Release);
     }
 
@@ -55,7 +55,7 @@ impl Notifications {
 /// orphan polling, for which no thread waits.
 pub(crate) struct QpGuard<'a> {
     // Fields are dropped in the order of their declaration.
-    pub(super) locked: MutexGuard<'a, Locked>,
+    pub(crate) locked: MutexGuard<'a, Locked>,
     _after_unlock: AfterUnlock<'a>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct QpGuard<'a> {
 struct AfterUnlock<'a>(&'a Notifications);
 
 impl<'a> QpGuard<'a> {
-    pub(super) fn new(locked: MutexGuard<'a, Locked>, notifications: &'a Notifications) -> Self {
+    pub(crate) fn new(locked: MutexGuard<'a, Locked>, notifications: &'a Notifications) -> Self {
         QpGuard {
             locked,
             _after_unlock: AfterUnlock(notifications),

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use uwarp_llp::{Llp, LlpError};
 
+use crate::connection::inner::{Driver, Locked, PeerCharges, QpInner};
 use crate::progress::background::Interest;
 use crate::progress::linger::linger;
-use crate::qp::inner::{Driver, Locked, PeerCharges, QpInner};
 use uwarp_engine::connection::ReceiveBuffer;
 use uwarp_engine::limits::Charge;
 
@@ -81,7 +81,7 @@ impl QpInner {
         }
     }
 
-    pub(super) fn close(&self, llp: Box<dyn Llp>, place: Option<Charge>) {
+    pub(crate) fn close(&self, llp: Box<dyn Llp>, place: Option<Charge>) {
         linger(
             &self.device.background,
             llp,
@@ -93,7 +93,7 @@ impl QpInner {
 
     /// Starts another attempt to connect: a retry with MPA revision 1 (6581-10-05), or a retry
     /// after TCP refused. If the retry is not due yet, only sets a timer for it.
-    pub(super) fn reconnect(&self, locked: &mut Locked) {
+    pub(crate) fn reconnect(&self, locked: &mut Locked) {
         self.retire(locked, None);
         locked.driven.rx = ReceiveBuffer::default();
         if let Some(when) = locked.driven.conn.retry_at {
@@ -147,7 +147,7 @@ impl QpInner {
     }
 
     /// Starts the next attempt to connect if it is due.
-    pub(super) fn retry_connect(&self, locked: &mut Locked, now: Instant) {
+    pub(crate) fn retry_connect(&self, locked: &mut Locked, now: Instant) {
         let Some(when) = locked.driven.conn.retry_at else {
             return;
         };

@@ -13,6 +13,7 @@ use uwarp_llp::Llp;
 
 use super::observer::{Observed, Observer};
 use crate::clock::machine_now;
+use crate::connection::guard::{Notifications, QpGuard, Watcher};
 use crate::connection::{Connection, QpContext};
 use crate::cq::CqShared;
 use crate::datagram::port::DatagramPort;
@@ -28,7 +29,6 @@ use crate::progress::drive::{Driven, Outcome, Progress};
 use crate::progress::epoll_group::{EpollGroup, Member};
 use crate::progress::lock_yield::LockMisses;
 use crate::progress::poll_owner::{PollOwner, Registration};
-use crate::qp::guard::{Notifications, QpGuard, Watcher};
 use crate::rendezvous::{Meeting, Offer};
 use crate::trace;
 use crate::trace::Addrs;
@@ -48,11 +48,11 @@ pub(crate) struct QpInner {
     cqs: [Arc<CqShared>; 2],
     /// Time of the last turn by a polling thread of the consumer, in nanoseconds of the device's
     /// clock. (Polls of a group are recorded in the group.)
-    pub(super) polled_at: AtomicU64,
+    pub(crate) polled_at: AtomicU64,
     /// `Settings::takeover`, in nanoseconds.
-    pub(super) takeover: u64,
+    pub(crate) takeover: u64,
     /// Consecutive polls that found the lock taken.
-    pub(super) lock_misses: LockMisses,
+    pub(crate) lock_misses: LockMisses,
     /// Port of a QP for datagrams.
     datagrams: Option<Arc<DatagramPort>>,
     /// Membership in an epoll group.
@@ -63,7 +63,7 @@ pub(crate) struct QpInner {
     /// Notified whenever the state of the connection may have changed.
     changed: Condvar,
     /// Notifications of tasks about such changes.
-    pub(super) notifications: Notifications,
+    pub(crate) notifications: Notifications,
     /// Set when the QP is destroyed, after which it raises no further events.
     muted: AtomicBool,
     place: QpPlace,
@@ -93,17 +93,17 @@ pub(crate) struct Locked {
     pub(crate) registration: Registration,
     /// Whether a poll received the last bytes. If so, the next bytes are left to polls. Otherwise
     /// the program does not poll continuously, even if it polled just now.
-    pub(super) polls_receive: bool,
+    pub(crate) polls_receive: bool,
     addrs: Option<Addrs>,
     /// Local address and peer's address, for another attempt to connect.
-    pub(super) target: Option<(Option<SocketAddr>, SocketAddr)>,
+    pub(crate) target: Option<(Option<SocketAddr>, SocketAddr)>,
     /// Number of threads that wait for work to complete; every turn wakes them.
     pub(crate) drainers: u32,
     /// LLP connections that ended while threads waited on their descriptors. They are closed when
     /// these threads leave.
-    pub(super) retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
+    pub(crate) retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
     /// Held from the first byte sent to the peer until the LLP is gone.
-    pub(super) held: Option<PeerCharges>,
+    pub(crate) held: Option<PeerCharges>,
     /// Observer of the connection's events: a CM id.
     observed: Option<Observed>,
     /// The peer, if the QP is connected by its number.
@@ -116,7 +116,7 @@ pub(crate) struct Locked {
 
 /// Kind of thread that gave the connection its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Driver {
+pub(crate) enum Driver {
     Consumer,
     Background,
 }
@@ -199,7 +199,7 @@ impl QpInner {
         QpGuard::new(self.state.lock(), &self.notifications)
     }
 
-    pub(super) fn try_lock(&self) -> Option<QpGuard<'_>> {
+    pub(crate) fn try_lock(&self) -> Option<QpGuard<'_>> {
         Some(QpGuard::new(self.state.try_lock()?, &self.notifications))
     }
 
@@ -228,7 +228,7 @@ impl QpInner {
 
     /// Returns the membership while the group handles the QP's descriptor, otherwise `None`.
     #[inline]
-    pub(super) fn grouped_member(&self, locked: &Locked) -> Option<&Member> {
+    pub(crate) fn grouped_member(&self, locked: &Locked) -> Option<&Member> {
         match locked.registration.owner {
             PollOwner::Grouped { .. } => self.member(),
             _ => None,
@@ -354,7 +354,7 @@ impl QpInner {
 
     /// Steps that follow every turn: delivers events, ends or reconnects the LLP, and arms the
     /// descriptor and the timer.
-    pub(super) fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
+    pub(crate) fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
         self.publish(locked);
         if outcome.reconnect {
             self.reconnect(locked);
@@ -515,7 +515,7 @@ impl Locked {
     }
 
     /// Records the addresses of the stream.
-    pub(super) fn set_addrs(&mut self, llp: &dyn Llp) {
+    pub(crate) fn set_addrs(&mut self, llp: &dyn Llp) {
         let (local, peer) = (llp.local_addr(), llp.peer_addr());
         self.addrs = Some(Addrs { local, peer });
         let span = &self.driven.conn.span;
