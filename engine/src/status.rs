@@ -93,8 +93,8 @@ impl Status {
         }
     }
 
-    /// Hint about what to try, if only the status is known. The cause of a completion has more. `None`
-    /// for success.
+    /// Hint about what to try, if only the status is known. The cause of a completion has more.
+    /// `None` for success.
     #[must_use]
     pub const fn hint(self) -> Option<&'static str> {
         Some(match self {
