@@ -81,6 +81,9 @@ pub use receive_queue::{ReceiveWaiter, RecvWqe};
 pub use recorder::{Direction, FlightRecord, RecordedFrame};
 pub use srq::{Counts, Limit, SrqInner, Taken};
 
+/// Target of spans and events. Programs filter the log by `uwarp_verbs`, which they use.
+const LOG_TARGET: &str = "uwarp_verbs::connection";
+
 /// Properties of the QP and its device that a connection uses.
 pub struct QpContext<Q> {
     /// Number of the QP.
@@ -400,6 +403,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     fn begin(&mut self) {
         self.recorder.begin(self.now);
         self.span = tracing::debug_span!(
+            target: LOG_TARGET,
             "connection",
             qp = self.ctx.qp_num,
             local = tracing::field::Empty,
@@ -463,7 +467,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         match self.state.next(event) {
             Ok(next) => {
                 if next != self.state {
-                    tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, from = %self.state, to = %next, ?event, "state");
+                    tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, from = %self.state, to = %next, ?event, "state");
                 }
                 self.state = next;
                 true

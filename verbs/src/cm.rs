@@ -22,10 +22,8 @@ mod id;
 mod inner;
 mod listener;
 mod pending_startup;
-mod registry;
 mod request_queue;
 mod resolve;
-mod startup_queue;
 mod state;
 mod status;
 
@@ -41,9 +39,7 @@ pub use id::{CmError, CmId};
 pub(crate) use listener::Listening;
 pub use pending_startup::RequestError;
 pub(crate) use pending_startup::RequestSink;
-pub(crate) use registry::Ids;
 pub use request_queue::{Arrival, ListenError, Listener};
-pub(crate) use startup_queue::StartupQueue;
 pub use state::{CmState, WrongState};
 #[cfg(test)]
 pub(crate) use status::of_failure;

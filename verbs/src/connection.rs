@@ -4,6 +4,7 @@
 
 pub(crate) mod guard;
 pub(crate) mod inner;
+pub(crate) mod meeting;
 pub(crate) mod observer;
 mod polling;
 pub(crate) mod posting;

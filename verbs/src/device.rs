@@ -1,5 +1,8 @@
 //! Software RNIC over one network.
 
+pub(crate) mod removal;
+pub(crate) mod startup_queue;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,7 +17,6 @@ use uwarp_llp::{LlpError, Network, NetworkEvent, NetworkInfo, NetworkWatcher};
 use uwarp_mpa::ConfigError;
 
 use crate::clock::TimeSource;
-use crate::cm::{Ids, StartupQueue};
 use crate::completion::CompletionChannel;
 use crate::event_queue::{EventQueue, UnackedEvent};
 use crate::progress::background::Background;
@@ -23,6 +25,8 @@ use crate::progress::lock_yield::LockYield;
 use crate::progress::orphan_polling::OrphanPoller;
 use crate::settings::{Progress, Settings};
 use crate::traffic::{Traffic, TrafficCount};
+use removal::Ids;
+use startup_queue::StartupQueue;
 use uwarp_engine::connection::BufferPool;
 use uwarp_engine::event::{AsyncEvent, EventObject};
 use uwarp_engine::limits::{Accounts, Number, ObjectLimit, Objects, Place};

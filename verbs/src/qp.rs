@@ -2,6 +2,7 @@
 
 pub(crate) mod attr;
 pub(crate) mod builder;
+mod datagrams;
 mod drain;
 pub(crate) mod modify;
 mod regions;

@@ -27,7 +27,8 @@ use parking_lot::Mutex;
 use uwarp_llp::{BoundPort, LlpError};
 use uwarp_mpa::StartupError;
 
-pub(crate) use self::meeting::{Meeting, Offer};
+use self::meeting::Offer;
+pub(crate) use self::meeting::PairMeeting;
 pub use self::meeting::{PairError, PairOptions, PeerQp};
 use uwarp_engine::fork_guard::{ForkGuarded, Inherited};
 use uwarp_engine::hello::{Answer, Hello};
@@ -35,7 +36,7 @@ use uwarp_engine::times::earlier;
 
 use crate::cm::{ConnectRequest, Listening, RequestSink};
 use crate::connection::inner::QpInner;
-use crate::datagram::port::DatagramPort;
+use crate::datagram::port::{DatagramPort, QpDirectory};
 use crate::device::{Device, DeviceError, DeviceInner};
 use uwarp_engine::limits::{Number, Place};
 use uwarp_engine::setters;
@@ -98,6 +99,12 @@ struct State {
 /// Place and number of a new QP. One for datagrams also has a port.
 pub(crate) type Taken = (Place, Number, Option<Arc<DatagramPort>>);
 
+/// A QP with its meeting.
+struct Member {
+    qp: Weak<QpInner>,
+    meeting: Weak<PairMeeting>,
+}
+
 /// A TCP port with the QPs whose numbers begin with it.
 struct Port {
     addr: SocketAddr,
@@ -105,7 +112,7 @@ struct Port {
     /// Index at which the search for the next number begins. A number is not soon given again, so
     /// that a late call for its former QP finds none.
     next: u32,
-    qps: HashMap<u32, Weak<QpInner>>,
+    qps: HashMap<u32, Member>,
     /// The port, until it listens.
     bound: Option<Box<dyn BoundPort>>,
     listening: Option<Listening>,
@@ -263,7 +270,7 @@ impl RendezvousInner {
                     }
                     Err(error) => return Err(error.into()),
                 };
-                let this = Weak::clone(&self.this);
+                let this: Weak<dyn QpDirectory> = Weak::<RendezvousInner>::clone(&self.this);
                 let any_source = self.options.any_source;
                 let opened = DatagramPort::open(&self.device, this, socket, any_source)?;
                 Arc::clone(port.datagrams.insert(opened))
@@ -314,11 +321,12 @@ impl RendezvousInner {
     }
 
     /// Makes a new QP known under its number.
-    pub(crate) fn enter(&self, qp: &Arc<QpInner>) {
+    pub(crate) fn enter(&self, qp: &Arc<QpInner>, meeting: &Arc<PairMeeting>) {
         let mut state = self.state.lock();
         let number = qp.ctx.qp_num;
         if let Some(port) = state.port_of(number) {
-            port.qps.insert(number, Arc::downgrade(qp));
+            let (qp, meeting) = (Arc::downgrade(qp), Arc::downgrade(meeting));
+            port.qps.insert(number, Member { qp, meeting });
         }
     }
 
@@ -340,9 +348,17 @@ impl RendezvousInner {
         Ok(())
     }
 
-    pub(crate) fn qp(&self, number: u32) -> Option<Arc<QpInner>> {
+    /// Returns the QP of this number, and its meeting.
+    fn member(&self, number: u32) -> Option<(Arc<QpInner>, Arc<PairMeeting>)> {
         let mut state = self.state.lock();
-        state.port_of(number)?.qps.get(&number)?.upgrade()
+        let member = state.port_of(number)?.qps.get(&number)?;
+        Some((member.qp.upgrade()?, member.meeting.upgrade()?))
+    }
+}
+
+impl QpDirectory for RendezvousInner {
+    fn qp(&self, number: u32) -> Option<Arc<QpInner>> {
+        self.member(number).map(|(qp, _)| qp)
     }
 }
 
@@ -360,7 +376,7 @@ impl RequestSink for RendezvousInner {
             Ok(hello) => hello,
             Err(answer) => return refuse(request, answer),
         };
-        let Some(qp) = self.qp(hello.peer) else {
+        let Some((qp, meeting)) = self.member(hello.peer) else {
             return refuse(request, Answer::NoSuchPair);
         };
         // Noted first, so that the call is found when its time is over.
@@ -368,7 +384,7 @@ impl RequestSink for RendezvousInner {
         state.holding.insert(hello.peer);
         state.expiry = earlier(state.expiry, Some(request.deadline()));
         drop(state);
-        let rejected = qp.offer(Offer { hello, request });
+        let rejected = meeting.offer(&qp, Offer { hello, request });
         if let Some((request, answer)) = rejected {
             refuse(request, answer);
         }
@@ -388,7 +404,8 @@ impl RequestSink for RendezvousInner {
             std::mem::take(&mut state.holding)
         };
         for number in holding {
-            let held = self.qp(number).and_then(|qp| qp.expire_offer(now));
+            let held = self.member(number);
+            let held = held.and_then(|(qp, meeting)| meeting.expire_offer(&qp, now));
             if held.is_some() {
                 let mut state = self.state.lock();
                 state.holding.insert(number);

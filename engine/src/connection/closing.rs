@@ -6,6 +6,7 @@ use crate::state::{QpEvent, QpState};
 use crate::timers::Timer;
 use crate::times::after;
 
+use super::LOG_TARGET;
 use super::{Connection, Stage};
 use crate::completion::CompletionQueue;
 use crate::event::{AsyncEvent, EndReason};
@@ -81,7 +82,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Records that the driver has sent the FIN.
     pub fn fin_sent(&mut self) {
         self.fin.sent = true;
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "FIN sent");
+        tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, "FIN sent");
         if let Stage::Open(stream) = &mut self.stage {
             stream.rdmap.close();
         }
@@ -265,7 +266,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             self.cause = Some(reason.cause());
         }
         if self.end.is_none() {
-            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %reason, "connection ends");
+            tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, %reason, "connection ends");
             self.events.push(AsyncEvent::Ended {
                 qp_num: self.ctx.qp_num,
                 reason: reason.clone(),

@@ -14,6 +14,7 @@ use uwarp_rdmap::{
     ReadRequestHeader, StreamError,
 };
 
+use super::LOG_TARGET;
 use super::receive_buffer::ReceiveBuffer;
 use super::receive_queue::ReceiveQueue;
 use super::send_immediate;
@@ -243,7 +244,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         let starving = if taken || !waits { None } else { until };
         if starving.is_some() != before.is_some() {
             let waits = starving.is_some();
-            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, waits, "wait of a message for a receive");
+            tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, waits, "wait of a message for a receive");
         }
         self.timers.set_or_clear(Timer::Receive, starving);
         if taken {
@@ -262,7 +263,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         let more = self.ctx.settings.timeouts.hold_after_close;
         let sooner = after(self.now, more);
         if sooner < until {
-            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "the peer has closed while a message waits for a receive");
+            tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, "the peer has closed while a message waits for a receive");
             // The full wait ends at `until`. A full wait that began now would end later. The
             // difference is the time that has already passed.
             let waited = after(self.now, bound).saturating_duration_since(until);
@@ -413,7 +414,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         if let Some((fault, act, place)) = access {
             let stag = STag(place.0);
             let facts = self.ctx.table.facts(stag);
-            tracing::debug!(qp = self.ctx.qp_num, %stag, names = self.ctx.table.describe(stag), "access refused");
+            tracing::debug!(target: LOG_TARGET, qp = self.ctx.qp_num, %stag, names = self.ctx.table.describe(stag), "access refused");
             return Cause::access(Refusal::new(fault, act, place, facts));
         }
         let to_receive =

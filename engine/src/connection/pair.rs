@@ -25,6 +25,7 @@ use crate::state::{QpEvent, QpState};
 use crate::times::{after, earlier};
 use uwarp_mpa::{Negotiated, Role};
 
+use super::LOG_TARGET;
 use super::wake_up::WakeUp;
 use super::work::{Blamed, Progress};
 use super::{Connection, FinState, Stage};
@@ -274,7 +275,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         {
             return false;
         }
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %reason, "the peer is not there");
+        tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, %reason, "the peer is not there");
         if self.is_pair_open() {
             if matches!(
                 reason,

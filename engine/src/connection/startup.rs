@@ -14,6 +14,7 @@ use uwarp_mpa::{
 };
 use uwarp_rdmap::{OutMessage, ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError};
 
+use super::LOG_TARGET;
 use super::receive_buffer::ReceiveBuffer;
 use super::{Connection, Current, FinState, OpenStream, Stage};
 use crate::cause::{Cause, EndKind, LocalProblem};
@@ -121,7 +122,7 @@ impl<Q: CompletionQueue> Connection<Q> {
                 let end = self.tx.framed_to();
                 self.recorder
                     .startup_sent(self.now, initiator.request(), end);
-                tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "TCP is connected; the MPA Request follows");
+                tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, "TCP is connected; the MPA Request follows");
                 self.stage = Stage::AwaitReply(initiator);
                 self.timers.set(
                     Timer::Stage,
@@ -268,7 +269,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     fn open(&mut self, mut negotiated: Negotiated, emss: usize) {
         let role = negotiated.role;
         tracing::debug!(
-            parent: &self.span, qp = self.ctx.qp_num, revision = ?negotiated.revision, crc = negotiated.crc,
+            target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, revision = ?negotiated.revision, crc = negotiated.crc,
             ird = negotiated.ird, ord = negotiated.ord, "MPA startup is done"
         );
         // The local limits apply even if IRD and ORD were not negotiated: 0x3FFF leaves them to the
@@ -381,7 +382,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         {
             config.revision = Revision::One;
             if let Ok(initiator) = Initiator::new(config.clone()) {
-                tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "retry with MPA revision 1");
+                tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, "retry with MPA revision 1");
                 self.stage = Stage::TcpConnect(Box::new(initiator));
                 self.recorder.stream_over(self.tx.taken_to());
                 self.tx = super::transmit::TxBatch::default();

@@ -12,6 +12,7 @@ use uwarp_rdmap::{
     Terminate, TerminateCode,
 };
 
+use super::LOG_TARGET;
 use super::wake_up::WakeUp;
 use super::work::Blamed;
 use super::{Connection, Stage};
@@ -176,7 +177,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Handles the peer's Terminate Message.
     pub(super) fn terminated_by_peer(&mut self, terminate: Terminate) {
         let code = terminate.reason();
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate received");
+        tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate received");
         self.drop_unsent();
         let lacks = self.extension_refused(&terminate);
         let blamed = match lacks {
@@ -225,7 +226,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             return;
         }
         self.fin.received = true;
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, midway, "FIN received");
+        tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, midway, "FIN received");
         let message = match &self.stage {
             Stage::Detached => return,
             Stage::TcpConnect(_) | Stage::AwaitReply(_) => return self.startup_closed(false),
@@ -508,7 +509,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         let end = self.tx.framed_to();
         self.recorder.sent(self.now, head, head.len(), end);
         let code = terminate.reason();
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate framed");
+        tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate framed");
         framed.is_ok()
     }
 

@@ -11,6 +11,7 @@ use crate::timers::Timer;
 use crate::times::after;
 use uwarp_mpa::Rtr;
 
+use super::LOG_TARGET;
 use super::{Connection, Stage};
 use crate::completion::CompletionQueue;
 use crate::peer::first_fpdu_delay;
@@ -75,7 +76,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         if has_answered || is_sending || self.state != QpState::Rts {
             return;
         }
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "no FPDU from the peer; an empty Write wakes it");
+        tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, "no FPDU from the peer; an empty Write wakes it");
         self.begin_rtr(Rtr::Write);
     }
 }

@@ -27,6 +27,7 @@ use crate::clock::machine_now;
 use crate::connection::inner::QpInner;
 use crate::connection::observer::Observer;
 use crate::device::DeviceInner;
+use crate::device::removal::Removable;
 use crate::progress::background::{Source, Token, Verdict};
 use crate::trace::Addrs;
 use uwarp_engine::event::EndReason;
@@ -135,7 +136,8 @@ impl IdInner {
             // In the child of a fork, every call on the id returns the error.
             return id;
         }
-        device.ids.add(token, &id);
+        let weak: Weak<IdInner> = Arc::downgrade(&id);
+        device.ids.add(token, weak);
         if let Some(deadline) = deadline {
             let source: Weak<IdInner> = Weak::clone(&id.this);
             device.background.enlist(token, source);
@@ -180,11 +182,6 @@ impl IdInner {
             }
             _ => Some(data),
         }
-    }
-
-    /// Reports that the network of the device has failed.
-    pub(super) fn report_removal(&self, error: LlpError) {
-        self.queue_event(CmEventData::failure(CmEventKind::DeviceRemoval, error));
     }
 
     /// Ends the time limit of the request, because the program has decided.
@@ -392,5 +389,11 @@ impl Source for IdInner {
             self.decided();
         }
         Verdict::Settled
+    }
+}
+
+impl Removable for IdInner {
+    fn report_removal(&self, error: LlpError) {
+        self.queue_event(CmEventData::failure(CmEventKind::DeviceRemoval, error));
     }
 }

@@ -13,7 +13,7 @@ use uwarp_mpa::StartupError;
 
 use super::connect_request::ConnectRequest;
 use super::pending_startup::{PendingStartup, RequestError, RequestSink, refuse, responder};
-use super::startup_queue::StartupQueue;
+use crate::device::startup_queue::StartupQueue;
 use crate::device::{DeviceError, DeviceInner};
 use crate::policy::progress::LISTENER_PAUSE;
 use crate::policy::transfer::ACCEPTS_PER_TURN;

@@ -12,9 +12,9 @@ use uwarp_mpa::{ConfigError, Request, Responder, ResponderConfig, StartupError};
 
 use super::connect_request::ConnectRequest;
 use super::listener::Slot;
-use super::startup_queue::StartupQueue;
 use crate::device::Device;
 use crate::device::DeviceInner;
+use crate::device::startup_queue::{Startup, StartupQueue};
 use crate::mutants::mutate;
 use crate::progress::WouldWait;
 use crate::progress::background::{Interest, Source, Token, Verdict};
@@ -128,7 +128,11 @@ impl PendingStartup {
         let (background, token) = (&self.device.background, self.token);
         let weak: Weak<PendingStartup> = Arc::downgrade(&self);
         background
-            .register(token, weak, awaiting.llp.fd())
+            .register(
+                token,
+                Weak::<PendingStartup>::clone(&weak),
+                awaiting.llp.fd(),
+            )
             .map_err(|errno| LlpError::Io {
                 op: "watch a new connection",
                 errno: errno.raw_os_error(),
@@ -138,7 +142,8 @@ impl PendingStartup {
         background.keep(token, kept);
         let now = background.now();
         for startup_queue in self.queues() {
-            startup_queue.insert(token, now, Arc::downgrade(&self));
+            let this: Weak<dyn Startup> = Weak::<PendingStartup>::clone(&weak);
+            startup_queue.insert(token, now, this);
         }
         background.at(token, awaiting.deadline);
         self.arm(state.insert(awaiting));
@@ -158,36 +163,6 @@ impl PendingStartup {
         for startup_queue in self.queues() {
             startup_queue.remove(self.token);
         }
-    }
-
-    /// Resets this connection, so that a newer one can take its place at once, and reports `error`.
-    /// Returns false if the startup has ended meanwhile: a connection with a complete Request is
-    /// not reset.
-    pub(super) fn make_room(&self, now: Instant, error: StartupError) -> bool {
-        let Some(mut awaiting) = self.state.lock().take() else {
-            return false;
-        };
-        self.unwatch(&awaiting);
-        let error = match awaiting.turn(now) {
-            Step::Whole(request) => {
-                self.end(awaiting, Ok(request));
-                return false;
-            }
-            Step::Failed(error) => error,
-            Step::More => {
-                self.device.startup_queue.count_displaced();
-                error
-            }
-        };
-        let peer = awaiting.llp.peer_addr();
-        tracing::info!(%peer, %error, "MPA startup gave its place away");
-        refuse(awaiting.llp);
-        // Frees the places before the sink is notified.
-        drop((awaiting.slot, awaiting.place));
-        if let Some(sink) = self.sink.upgrade() {
-            sink.failed(peer, error);
-        }
-        true
     }
 
     /// Asks the background thread to read the next bytes.
@@ -327,10 +302,43 @@ impl PendingStartup {
             return;
         };
         for older in listener_queue.before(self.token, now) {
-            if let Some((awaiting, result)) = older.read_request(now) {
-                older.unwatch(&awaiting);
-                older.end(awaiting, result);
+            older.read(now);
+        }
+    }
+}
+
+impl Startup for PendingStartup {
+    fn make_room(&self, now: Instant, error: StartupError) -> bool {
+        let Some(mut awaiting) = self.state.lock().take() else {
+            return false;
+        };
+        self.unwatch(&awaiting);
+        let error = match awaiting.turn(now) {
+            Step::Whole(request) => {
+                self.end(awaiting, Ok(request));
+                return false;
             }
+            Step::Failed(error) => error,
+            Step::More => {
+                self.device.startup_queue.count_displaced();
+                error
+            }
+        };
+        let peer = awaiting.llp.peer_addr();
+        tracing::info!(%peer, %error, "MPA startup gave its place away");
+        refuse(awaiting.llp);
+        // Frees the places before the sink is notified.
+        drop((awaiting.slot, awaiting.place));
+        if let Some(sink) = self.sink.upgrade() {
+            sink.failed(peer, error);
+        }
+        true
+    }
+
+    fn read(&self, now: Instant) {
+        if let Some((awaiting, result)) = self.read_request(now) {
+            self.unwatch(&awaiting);
+            self.end(awaiting, result);
         }
     }
 }

@@ -11,6 +11,7 @@ use uwarp_engine::mem::PinnedRun;
 use uwarp_engine::times::after;
 use uwarp_llp::Llp;
 
+use super::meeting::Meeting;
 use super::observer::{Observed, Observer};
 use crate::clock::machine_now;
 use crate::connection::guard::{Notifications, QpGuard, Watcher};
@@ -29,7 +30,6 @@ use crate::progress::drive::{Driven, Outcome, Progress};
 use crate::progress::epoll_group::{EpollGroup, Member};
 use crate::progress::lock_yield::LockMisses;
 use crate::progress::poll_owner::{PollOwner, Registration};
-use crate::rendezvous::{Meeting, Offer};
 use crate::trace;
 use crate::trace::Addrs;
 use uwarp_engine::connection::{ReceiveBuffer, ReceiveWaiter};
@@ -55,6 +55,8 @@ pub(crate) struct QpInner {
     pub(crate) lock_misses: LockMisses,
     /// Port of a QP for datagrams.
     datagrams: Option<Arc<DatagramPort>>,
+    /// Meeting with a peer, if the QP has a number of a rendezvous.
+    meeting: Option<Arc<dyn Meeting>>,
     /// Membership in an epoll group.
     member: OnceLock<Member>,
     state: Mutex<Locked>,
@@ -106,10 +108,6 @@ pub(crate) struct Locked {
     pub(crate) held: Option<PeerCharges>,
     /// Observer of the connection's events: a CM id.
     observed: Option<Observed>,
-    /// The peer, if the QP is connected by its number.
-    pub(crate) meeting: Option<Box<Meeting>>,
-    /// A call by number that the QP has not taken.
-    pub(crate) offer: Option<Offer>,
     /// Bytes of the datagram that is sent. The buffer is reused.
     pub(crate) datagram: Vec<u8>,
 }
@@ -129,6 +127,7 @@ impl QpInner {
         cqs: [Arc<CqShared>; 2],
         place: QpPlace,
         datagrams: Option<Arc<DatagramPort>>,
+        meeting: Option<Arc<dyn Meeting>>,
     ) -> Arc<Self> {
         let token = device.background.token();
         let now = device.now();
@@ -154,8 +153,6 @@ impl QpInner {
                 retired: Vec::new(),
                 held: None,
                 observed: None,
-                meeting: None,
-                offer: None,
                 datagram: Vec::new(),
             }),
             ctx,
@@ -166,6 +163,7 @@ impl QpInner {
             takeover,
             lock_misses: LockMisses::default(),
             datagrams,
+            meeting,
             member: OnceLock::new(),
             changed: Condvar::new(),
             muted: AtomicBool::new(false),
@@ -352,6 +350,13 @@ impl QpInner {
         drained.is_some()
     }
 
+    /// Sets the timer of a QP that has no stream and meets its peer.
+    pub(crate) fn arm_meeting(&self, locked: &mut Locked) {
+        if let Some(meeting) = &self.meeting {
+            meeting.arm(self, locked);
+        }
+    }
+
     /// Steps that follow every turn: delivers events, ends or reconnects the LLP, and arms the
     /// descriptor and the timer.
     pub(crate) fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
@@ -498,10 +503,10 @@ impl QpInner {
             // A QP that met its peer has a timer.
             self.device.background.forget(locked.registration.token);
         }
-        let offer = locked.offer.take();
         drop(locked);
-        // Dropping a call rejects it.
-        drop(offer);
+        if let Some(meeting) = &self.meeting {
+            meeting.end();
+        }
         for cq in &self.cqs {
             cq.detach(self);
         }
@@ -545,7 +550,9 @@ impl Source for QpInner {
             // The background starts the next attempt to connect, because polls give no turn to a
             // connection without an LLP.
             self.retry_connect(&mut locked, now);
-            self.attend_meeting(&mut locked, now);
+            if let Some(meeting) = &self.meeting {
+                meeting.attend(self, &mut locked, now);
+            }
             return Verdict::Settled;
         }
         let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();

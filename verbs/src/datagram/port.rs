@@ -10,12 +10,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uwarp_engine::datagram::{HEADER, Header, MAX_PAYLOAD};
 use uwarp_llp::{DatagramSocket, LlpError};
 
+use crate::connection::inner::QpInner;
 use crate::device::{DeviceError, DeviceInner};
 use crate::policy::transfer::{DATAGRAM_WAIT, DATAGRAMS_PER_POLL, DATAGRAMS_PER_TURN};
 use crate::policy::{Heuristic, is_on};
 use crate::progress::background::{Interest, Source, Verdict};
 use crate::progress::poll_owner::{PollOwner, Registration};
-use crate::rendezvous::RendezvousInner;
+
+/// The QPs of a rendezvous, by their numbers.
+pub(crate) trait QpDirectory: Send + Sync {
+    /// Returns the QP of this number.
+    fn qp(&self, number: u32) -> Option<Arc<QpInner>>;
+}
 
 /// A UDP port that receives for the QPs of a rendezvous.
 ///
@@ -25,7 +31,7 @@ use crate::rendezvous::RendezvousInner;
 /// The lock of the buffer is taken before that of a QP, and no thread waits for it.
 pub(crate) struct DatagramPort {
     device: Arc<DeviceInner>,
-    rendezvous: Weak<RendezvousInner>,
+    rendezvous: Weak<dyn QpDirectory>,
     socket: Box<dyn DatagramSocket>,
     any_source: bool,
     /// Time of the last poll, in nanoseconds of the device's clock; 0 if no thread polls.
@@ -40,7 +46,7 @@ impl DatagramPort {
     /// Begins to receive from a socket.
     pub(crate) fn open(
         device: &Arc<DeviceInner>,
-        rendezvous: Weak<RendezvousInner>,
+        rendezvous: Weak<dyn QpDirectory>,
         socket: Box<dyn DatagramSocket>,
         any_source: bool,
     ) -> Result<Arc<DatagramPort>, DeviceError> {

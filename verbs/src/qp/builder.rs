@@ -11,10 +11,11 @@ use super::{Qp, QpCaps};
 use crate::completion::CqOfQueue;
 use crate::connection::QpContext;
 use crate::connection::inner::{QpInner, QpPlace};
+use crate::connection::meeting::Meeting;
 use crate::cq::Cq;
 use crate::device::{DeviceError, check_size};
 use crate::pd::Pd;
-use crate::rendezvous::Rendezvous;
+use crate::rendezvous::{PairMeeting, Rendezvous};
 use crate::settings::OnNoReceive;
 use crate::srq::Srq;
 use uwarp_engine::connection::QueueCaps;
@@ -279,6 +280,7 @@ impl QpBuilder {
             datagrams: self.datagrams,
             keepalive,
         };
+        let meeting = rendezvous.map(|_| Arc::<PairMeeting>::default());
         let uses_srq = self.srq.as_ref().map(Srq::user).transpose()?;
         let inner = QpInner::new(
             Arc::new(context),
@@ -291,9 +293,10 @@ impl QpBuilder {
                 num: Arc::new(num),
             },
             port,
+            meeting.clone().map(|meeting| meeting as Arc<dyn Meeting>),
         );
-        if let Some(rendezvous) = rendezvous {
-            rendezvous.enter(&inner);
+        if let (Some(rendezvous), Some(meeting)) = (rendezvous, &meeting) {
+            rendezvous.enter(&inner, meeting);
         }
         Ok(Qp::new(
             inner,

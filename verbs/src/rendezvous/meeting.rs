@@ -20,6 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use uwarp_engine::fork_guard::Inherited;
 use uwarp_engine::hello::{Answer, Hello, mapped};
 use uwarp_engine::state::QpState;
@@ -29,6 +30,7 @@ use uwarp_mpa::{ConfigError, Negotiated, Revision, Role, RtrKinds};
 use super::{RendezvousInner, refuse};
 use crate::cm::{AcceptOptions, ConnectOptions, ConnectRequest, connect_pair};
 use crate::connection::inner::{Locked, PeerCharges, QpInner};
+use crate::connection::meeting::Meeting;
 use crate::device::DeviceError;
 use crate::qp::Qp;
 use uwarp_engine::connection::Pair;
@@ -132,7 +134,8 @@ pub enum PairError {
 }
 
 /// The peer that a program has given to a QP.
-pub(crate) struct Meeting {
+#[derive(Clone, Copy)]
+struct GivenPeer {
     peer: PeerQp,
     calls_first: bool,
     local: Option<SocketAddr>,
@@ -140,8 +143,21 @@ pub(crate) struct Meeting {
     any_source: bool,
 }
 
+/// Meeting of one QP. Its lock is taken under that of the QP and held for no other call.
+#[derive(Default)]
+pub(crate) struct PairMeeting {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    given: Option<GivenPeer>,
+    /// A call that the QP has not taken.
+    offer: Option<Offer>,
+}
+
 /// A call of a peer, which the QP has not taken.
-pub(crate) struct Offer {
+pub(super) struct Offer {
     pub(super) hello: Hello,
     pub(super) request: ConnectRequest,
 }
@@ -182,11 +198,14 @@ impl Qp {
             return Err(PairError::NoRendezvous);
         };
         let rendezvous = rendezvous.inner()?;
+        let Some((_, meeting)) = rendezvous.member(inner.ctx.qp_num) else {
+            return Err(PairError::NoRendezvous);
+        };
         if inner.device.settings.revision != Revision::Two {
             return Err(ConfigError::PeerToPeerNeedsRevisionTwo.into());
         }
         rendezvous.listen(inner.ctx.qp_num)?;
-        inner.pair(peer, options, rendezvous)
+        meeting.pair(inner, peer, options, rendezvous)
     }
 
     /// Sets the maximum time that sends wait for a peer that was given by [`Qp::pair`]
@@ -205,63 +224,63 @@ impl Qp {
     }
 }
 
-impl QpInner {
+impl PairMeeting {
+    fn given(&self) -> Option<GivenPeer> {
+        self.state.lock().given
+    }
+
     fn pair(
-        self: &Arc<Self>,
+        &self,
+        qp: &Arc<QpInner>,
         peer: PeerQp,
         options: &PairOptions,
         rendezvous: &RendezvousInner,
     ) -> Result<(), PairError> {
-        let ird = if self.ctx.unreliable { 0 } else { options.ird };
+        let ird = if qp.ctx.unreliable { 0 } else { options.ird };
         let options = &options.ird(ird);
-        let own = self.ctx.qp_num;
-        let network = &self.device.network;
+        let own = qp.ctx.qp_num;
+        let network = &qp.device.network;
         let to = SocketAddr::new(peer.addr, peer.port());
         let source = || network.source_for(to).unwrap_or(peer.addr);
         let own_addr = options.local.map_or_else(source, |local| local.ip());
-        let is_here = own_addr == peer.addr || self.is_of_this_host(peer.addr);
+        let is_here = own_addr == peer.addr || qp.is_of_this_host(peer.addr);
         let is_itself = peer.qp_num == own && is_here;
         let calls_first = (own, mapped(own_addr)) < (peer.qp_num, mapped(peer.addr));
-        let mut locked = self.lock();
-        let now = self.device.now();
+        let mut locked = qp.lock();
+        let now = qp.device.now();
         let conn = &mut locked.driven.conn;
         conn.set_now(now);
         let state = conn.state;
         if is_itself {
-            return self.pair_with_itself(&mut locked, peer.addr, options);
+            return self.pair_with_itself(qp, &mut locked, peer.addr, options);
         }
         let mut pair = Pair::new(calls_first, options.patience, now);
         if peer.qp_num == own {
             // Two devices with one seed must not call at the same times.
             let mut random = DefaultHasher::new();
-            (self.device.random(), own_addr).hash(&mut random);
+            (qp.device.random(), own_addr).hash(&mut random);
             pair = pair.spread(random.finish());
         }
         if !conn.begin_pair(pair) {
             return Err(PairError::QpInUse { state });
         }
         conn.choose_placed_writes(options.placed_writes);
-        locked.meeting = Some(Box::new(Meeting {
+        self.state.lock().given = Some(GivenPeer {
             peer,
             calls_first,
             local: options.local,
             ird: options.ird,
             any_source: rendezvous.options.any_source,
-        }));
-        self.attend_meeting(&mut locked, now);
+        });
+        self.attend(qp, &mut locked, now);
         Ok(())
-    }
-
-    /// Returns true if the address is one of this host.
-    fn is_of_this_host(&self, addr: IpAddr) -> bool {
-        let addr = addr.to_canonical();
-        addr.is_loopback() || self.device.network.info().addresses.contains(&addr)
     }
 
     /// Connects the QP to itself, by a TCP connection that is connected to itself. It carries what
     /// any other connection carries, but no MPA startup.
     fn pair_with_itself(
-        self: &Arc<Self>,
+        &self,
+        qp: &Arc<QpInner>,
         locked: &mut Locked,
         addr: IpAddr,
         options: &PairOptions,
@@ -270,25 +289,25 @@ impl QpInner {
         if state != QpState::Idle {
             return Err(PairError::QpInUse { state });
         }
-        locked.meeting = None;
+        self.state.lock().given = None;
         let loopback = match addr {
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
-        let reserve = |addr| self.device.network.reserve(SocketAddr::new(addr, 0));
+        let reserve = |addr| qp.device.network.reserve(SocketAddr::new(addr, 0));
         // A device may be bound to one address.
         let bound = reserve(loopback).or_else(|_| reserve(addr))?;
         let itself = bound.local_addr();
         let llp = bound.connect_to_itself()?;
-        let account = self.device.accounts.peer(itself);
-        let places = ReadPlaces::up_to(options.ird, &account, self.in_pd());
+        let account = qp.device.accounts.peer(itself);
+        let places = ReadPlaces::up_to(options.ird, &account, qp.in_pd());
         let negotiated = Negotiated {
             role: Role::Initiator,
             revision: Revision::Two,
             enhanced: false,
-            crc: self.device.settings.crc,
-            tx_markers: self.device.settings.markers,
-            rx_markers: self.device.settings.markers,
+            crc: qp.device.settings.crc,
+            tx_markers: qp.device.settings.markers,
+            rx_markers: qp.device.settings.markers,
             ird: places.amount(),
             ord: places.amount(),
             peer_ird: None,
@@ -310,25 +329,29 @@ impl QpInner {
             place: None,
             ird: places,
         };
-        if let Err(error) = self.attach(locked, llp, held, None) {
+        if let Err(error) = qp.attach(locked, llp, held, None) {
             locked.driven.conn.lost(error);
-            self.publish(locked);
+            qp.publish(locked);
             return Err(error.into());
         }
         Ok(())
     }
 
     /// Takes, holds or refuses a call. Returns a call to be rejected.
-    pub(super) fn offer(self: &Arc<Self>, offer: Offer) -> Option<(ConnectRequest, Answer)> {
-        let mut locked = self.lock();
-        locked.driven.conn.set_now(self.device.now());
-        match self.judge(&locked, &offer) {
+    pub(super) fn offer(
+        &self,
+        qp: &Arc<QpInner>,
+        offer: Offer,
+    ) -> Option<(ConnectRequest, Answer)> {
+        let mut locked = qp.lock();
+        locked.driven.conn.set_now(qp.device.now());
+        match self.judge(qp, &locked, &offer) {
             Verdict::Take => {
-                self.take_call(&mut locked, offer.request);
+                self.take_call(qp, &mut locked, offer.request);
                 None
             }
             Verdict::Hold => {
-                let replaced = locked.offer.replace(offer);
+                let replaced = self.state.lock().offer.replace(offer);
                 replaced.map(|older| (older.request, Answer::NoSuchPair))
             }
             Verdict::Refuse(answer) => Some((offer.request, answer)),
@@ -337,12 +360,12 @@ impl QpInner {
 
     /// Rejects the call that is held if its time is over by `now`. Returns the time at which
     /// another one that is held has to be rejected.
-    pub(super) fn expire_offer(&self, now: Instant) -> Option<Instant> {
-        let mut locked = self.lock();
-        let late = locked
-            .offer
-            .take_if(|offer| offer.request.deadline() <= now);
-        let next = locked.offer.as_ref().map(|offer| offer.request.deadline());
+    pub(super) fn expire_offer(&self, qp: &QpInner, now: Instant) -> Option<Instant> {
+        let locked = qp.lock();
+        let mut state = self.state.lock();
+        let late = state.offer.take_if(|offer| offer.request.deadline() <= now);
+        let next = state.offer.as_ref().map(|offer| offer.request.deadline());
+        drop(state);
         drop(locked);
         if let Some(offer) = late {
             refuse(offer.request, Answer::NoSuchPair);
@@ -350,27 +373,27 @@ impl QpInner {
         next
     }
 
-    fn judge(&self, locked: &Locked, offer: &Offer) -> Verdict {
+    fn judge(&self, qp: &QpInner, locked: &Locked, offer: &Offer) -> Verdict {
         let conn = &locked.driven.conn;
         if conn.orphaned {
             return Verdict::Refuse(Answer::NoSuchPair);
         }
-        let Some(meeting) = locked.meeting.as_deref().filter(|_| conn.is_meeting()) else {
+        let Some(given) = self.given().filter(|_| conn.is_meeting()) else {
             // The program has not given the QP its peer yet, or will reset the QP first.
             return Verdict::Hold;
         };
         let Offer { hello, request } = offer;
-        let agrees = hello.reverse == meeting.calls_first;
+        let agrees = hello.reverse == given.calls_first;
         // Only the addresses tell who calls.
-        let may_differ = hello.own == self.ctx.qp_num;
-        if hello.own != meeting.peer.qp_num
-            || hello.unreliable != self.ctx.unreliable
+        let may_differ = hello.own == qp.ctx.qp_num;
+        if hello.own != given.peer.qp_num
+            || hello.unreliable != qp.ctx.unreliable
             || !(agrees || may_differ)
-            || !self.is_from(meeting, request)
+            || !given.sends(qp, request)
         {
             return Verdict::Refuse(Answer::NoSuchPair);
         }
-        match meeting.calls_first || !agrees {
+        match given.calls_first || !agrees {
             true if conn.may_retract() => Verdict::Take,
             true => Verdict::Refuse(Answer::MineIsUnderWay),
             // The peer has given up the call that was taken.
@@ -379,46 +402,38 @@ impl QpInner {
         }
     }
 
-    /// Returns true if the call comes from the host of the peer.
-    fn is_from(&self, meeting: &Meeting, request: &ConnectRequest) -> bool {
-        let (source, wanted) = (request.peer_addr().ip().to_canonical(), meeting.peer.addr);
-        meeting.any_source
-            || source == wanted.to_canonical()
-            || self.is_of_this_host(wanted) && self.is_of_this_host(source)
-    }
-
     /// Accepts a call, and gives up that of this side.
-    fn take_call(self: &Arc<Self>, locked: &mut Locked, request: ConnectRequest) {
-        let ird = locked.meeting.as_ref().map_or(0, |meeting| meeting.ird);
+    fn take_call(&self, qp: &Arc<QpInner>, locked: &mut Locked, request: ConnectRequest) {
+        let ird = self.given().map_or(0, |given| given.ird);
         if !locked.driven.conn.awaits_pair() {
             locked.driven.conn.retract();
             if let Some(llp) = &mut locked.driven.llp {
                 llp.abort();
             }
-            self.release(locked);
+            qp.release(locked);
         }
         let options = AcceptOptions::default()
             .ird(ird)
-            .ord(self.pair_ord())
+            .ord(qp.pair_ord())
             .private_data(Answer::Accepted.to_bytes());
-        if let Err(error) = request.accept_locked(self, locked, &options, None) {
-            tracing::debug!(qp = self.ctx.qp_num, %error, "a call by number was not taken");
+        if let Err(error) = request.accept_locked(qp, locked, &options, None) {
+            tracing::debug!(qp = qp.ctx.qp_num, %error, "a call by number was not taken");
         }
-        self.arm_meeting(locked);
+        self.arm(qp, locked);
     }
 
     /// Calls the peer.
-    fn call(self: &Arc<Self>, locked: &mut Locked) {
-        let Some(meeting) = &locked.meeting else {
+    fn call(&self, qp: &Arc<QpInner>, locked: &mut Locked) {
+        let Some(given) = self.given() else {
             return;
         };
-        let Meeting {
+        let GivenPeer {
             peer,
             local,
             calls_first,
             ird,
             ..
-        } = **meeting;
+        } = given;
         if peer.port() < FIRST_PORT {
             // No rendezvous has such a number, so nobody answers.
             return;
@@ -429,22 +444,96 @@ impl QpInner {
         }
         let own_addr = local.map(|local| local.ip());
         let hello = Hello {
-            own: self.ctx.qp_num,
+            own: qp.ctx.qp_num,
             peer: peer.qp_num,
             addr: own_addr.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
             reverse: !calls_first,
-            unreliable: self.ctx.unreliable,
+            unreliable: qp.ctx.unreliable,
         };
         let options = ConnectOptions::default()
             .local(local)
             .ird(ird)
-            .ord(self.pair_ord())
+            .ord(qp.pair_ord())
             .peer_to_peer(true)
             .private_data(hello.to_bytes());
-        if let Err(error) = connect_pair(self, locked, to, &options) {
-            tracing::debug!(qp = self.ctx.qp_num, %error, "a call by number cannot be made");
+        if let Err(error) = connect_pair(qp, locked, to, &options) {
+            tracing::debug!(qp = qp.ctx.qp_num, %error, "a call by number cannot be made");
             locked.driven.conn.call_failed();
         }
+    }
+}
+
+impl Meeting for PairMeeting {
+    /// Takes the call that is held, calls the peer, or gives up.
+    fn attend(&self, qp: &QpInner, locked: &mut Locked, now: Instant) {
+        if self.given().is_none() {
+            return;
+        }
+        let Some(this) = qp.this() else {
+            return;
+        };
+        locked.driven.conn.set_now(now);
+        let held = self.state.lock().offer.take();
+        if let Some(offer) = held {
+            match self.judge(qp, locked, &offer) {
+                Verdict::Take => return self.take_call(&this, locked, offer.request),
+                Verdict::Hold => self.state.lock().offer = Some(offer),
+                Verdict::Refuse(answer) => refuse(offer.request, answer),
+            }
+        }
+        if locked.driven.conn.pair_due() {
+            self.call(&this, locked);
+        }
+        qp.publish(locked);
+        self.arm(qp, locked);
+    }
+
+    fn arm(&self, qp: &QpInner, locked: &mut Locked) {
+        let conn = &locked.driven.conn;
+        let (is_given, is_offered) = {
+            let state = self.state.lock();
+            (state.given.is_some(), state.offer.is_some())
+        };
+        if !is_given || locked.driven.llp.is_some() || conn.orphaned {
+            return;
+        }
+        let mut due = locked.driven.conn.pair_deadline();
+        if is_offered && locked.driven.conn.awaits_pair() {
+            // The QP awaits its peer again and may take the call now.
+            due = Some(qp.device.now());
+        }
+        if let (Some(due), Some(this)) = (due, qp.this()) {
+            let token = locked.registration.token;
+            let weak: Weak<QpInner> = Arc::downgrade(&this);
+            qp.device.background.enlist(token, weak);
+            locked
+                .registration
+                .set_timer(&qp.device.background, Some(due));
+        }
+    }
+
+    fn end(&self) {
+        let held = self.state.lock().offer.take();
+        // Dropping a call rejects it.
+        drop(held);
+    }
+}
+
+impl GivenPeer {
+    /// Returns true if the call comes from the host of the peer.
+    fn sends(&self, qp: &QpInner, request: &ConnectRequest) -> bool {
+        let (source, wanted) = (request.peer_addr().ip().to_canonical(), self.peer.addr);
+        self.any_source
+            || source == wanted.to_canonical()
+            || qp.is_of_this_host(wanted) && qp.is_of_this_host(source)
+    }
+}
+
+impl QpInner {
+    /// Returns true if the address is one of this host.
+    fn is_of_this_host(&self, addr: IpAddr) -> bool {
+        let addr = addr.to_canonical();
+        addr.is_loopback() || self.device.network.info().addresses.contains(&addr)
     }
 
     /// Number of Reads that this side may have outstanding, if the peer allows it. An unreliable QP
@@ -453,52 +542,6 @@ impl QpInner {
         match self.ctx.unreliable {
             true => 0,
             false => self.device.settings.limits.max_ord,
-        }
-    }
-
-    /// Does what is due while the QP meets its peer: takes the call that is held, calls the peer,
-    /// or gives up.
-    pub(crate) fn attend_meeting(&self, locked: &mut Locked, now: Instant) {
-        if locked.meeting.is_none() {
-            return;
-        }
-        let Some(this) = self.this() else {
-            return;
-        };
-        locked.driven.conn.set_now(now);
-        let held = locked.offer.take();
-        if let Some(offer) = held {
-            match self.judge(locked, &offer) {
-                Verdict::Take => return this.take_call(locked, offer.request),
-                Verdict::Hold => locked.offer = Some(offer),
-                Verdict::Refuse(answer) => refuse(offer.request, answer),
-            }
-        }
-        if locked.driven.conn.pair_due() {
-            this.call(locked);
-        }
-        self.publish(locked);
-        self.arm_meeting(locked);
-    }
-
-    /// Sets the timer of a QP that has no stream and meets its peer.
-    pub(crate) fn arm_meeting(&self, locked: &mut Locked) {
-        let conn = &locked.driven.conn;
-        if locked.meeting.is_none() || locked.driven.llp.is_some() || conn.orphaned {
-            return;
-        }
-        let mut due = locked.driven.conn.pair_deadline();
-        if locked.offer.is_some() && locked.driven.conn.awaits_pair() {
-            // The QP awaits its peer again and may take the call now.
-            due = Some(self.device.now());
-        }
-        if let (Some(due), Some(this)) = (due, self.this()) {
-            let token = locked.registration.token;
-            let weak: Weak<QpInner> = Arc::downgrade(&this);
-            self.device.background.enlist(token, weak);
-            locked
-                .registration
-                .set_timer(&self.device.background, Some(due));
         }
     }
 }

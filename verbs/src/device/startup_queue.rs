@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use uwarp_mpa::StartupError;
 
-use super::pending_startup::PendingStartup;
 use crate::progress::background::Token;
 
 /// Age below which a connection is not displaced. When few places are free, honest peers that
@@ -43,25 +42,39 @@ const LOOKS: usize = 32;
 /// processor for a while may find many connections past `YOUNG`.
 const LOOK_BACK: Duration = Duration::from_secs(5);
 
+/// A connection whose MPA Request is incomplete.
+pub(crate) trait Startup: Send + Sync {
+    /// Resets this connection, so that a newer one can take its place at once, and reports `error`.
+    /// Returns false if the startup has ended meanwhile: a connection with a complete Request is
+    /// not reset.
+    fn make_room(&self, now: Instant, error: StartupError) -> bool;
+
+    /// Reads what has arrived.
+    fn read(&self, now: Instant);
+}
+
+/// A connection, and when it was accepted.
+type Waiting = (Instant, Weak<dyn Startup>);
+
 /// Connections in startup of a listener or of a device.
 #[derive(Default)]
 pub(crate) struct StartupQueue {
     /// Ordered by arrival, because tokens are given in that order.
-    waiting: Mutex<BTreeMap<Token, (Instant, Weak<PendingStartup>)>>,
+    waiting: Mutex<BTreeMap<Token, Waiting>>,
     displaced: AtomicU64,
 }
 
 impl StartupQueue {
-    pub(super) fn insert(&self, token: Token, since: Instant, pending: Weak<PendingStartup>) {
+    pub(crate) fn insert(&self, token: Token, since: Instant, pending: Weak<dyn Startup>) {
         self.waiting.lock().insert(token, (since, pending));
     }
 
-    pub(super) fn remove(&self, token: Token) {
+    pub(crate) fn remove(&self, token: Token) {
         self.waiting.lock().remove(&token);
     }
 
     /// Returns the connections before `token` that were not silent for long, oldest first.
-    pub(super) fn before(&self, token: Token, now: Instant) -> Vec<Arc<PendingStartup>> {
+    pub(crate) fn before(&self, token: Token, now: Instant) -> Vec<Arc<dyn Startup>> {
         let waiting = self.waiting.lock();
         let older = waiting.range(..token).rev().take(LOOKS);
         let recent = older.take_while(|(_, (since, _))| now < *since + LOOK_BACK);
@@ -71,7 +84,7 @@ impl StartupQueue {
     }
 
     /// Returns when the oldest connection may be displaced; `None` if there are no connections.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         let waiting = self.waiting.lock();
         waiting
             .first_key_value()
@@ -80,7 +93,7 @@ impl StartupQueue {
 
     /// Displaces the oldest connection that is old enough, and reports `error` for it. Returns
     /// false if there is none.
-    pub(super) fn displace(&self, now: Instant, error: StartupError) -> bool {
+    pub(crate) fn displace(&self, now: Instant, error: StartupError) -> bool {
         while let Some(pending) = self.pop(now) {
             if let Some(pending) = pending.upgrade()
                 && pending.make_room(now, error)
@@ -93,7 +106,7 @@ impl StartupQueue {
 
     /// Removes the oldest connection, if it is old enough. The lock is released on return, because
     /// displacing takes other locks.
-    fn pop(&self, now: Instant) -> Option<Weak<PendingStartup>> {
+    fn pop(&self, now: Instant) -> Option<Weak<dyn Startup>> {
         let mut waiting = self.waiting.lock();
         let oldest = waiting.first_entry()?;
         let ripe = oldest.get().0 + YOUNG <= now;
@@ -101,7 +114,7 @@ impl StartupQueue {
     }
 
     /// Counts a displaced connection.
-    pub(super) fn count_displaced(&self) {
+    pub(crate) fn count_displaced(&self) {
         self.displaced.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -115,15 +128,29 @@ impl StartupQueue {
 mod tests {
     use super::*;
 
+    struct Gone;
+
+    impl Startup for Gone {
+        fn make_room(&self, _: Instant, _: StartupError) -> bool {
+            unreachable!("it does not exist")
+        }
+
+        fn read(&self, _: Instant) {}
+    }
+
+    fn gone() -> Weak<dyn Startup> {
+        Weak::<Gone>::new()
+    }
+
     #[test]
     fn the_oldest_goes_first_and_a_young_one_does_not() {
         let startup_queue = StartupQueue::default();
         let start = crate::clock::machine_now();
         assert_eq!(startup_queue.next(), None);
         // The connections are gone, so none of them can be displaced.
-        startup_queue.insert(7, start + YOUNG, Weak::new());
-        startup_queue.insert(3, start, Weak::new());
-        startup_queue.insert(5, start, Weak::new());
+        startup_queue.insert(7, start + YOUNG, gone());
+        startup_queue.insert(3, start, gone());
+        startup_queue.insert(5, start, gone());
         startup_queue.remove(3);
         assert_eq!(startup_queue.next(), Some(start + YOUNG));
         assert!(startup_queue.pop(start).is_none());

@@ -1,4 +1,4 @@
-//! CM ids of a device, which are notified when the network fails.
+//! Objects of a device that are notified when the network fails: the ids of connection management.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -7,8 +7,13 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use uwarp_llp::LlpError;
 
-use super::inner::IdInner;
 use crate::progress::background::{Background, Source, Token, Verdict};
+
+/// An object that is notified.
+pub(crate) trait Removable: Send + Sync {
+    /// Reports that the network of the device has failed.
+    fn report_removal(&self, error: LlpError);
+}
 
 /// Ids of one device.
 pub(crate) struct Ids {
@@ -20,7 +25,7 @@ pub(crate) struct Ids {
 
 #[derive(Default)]
 struct State {
-    known: BTreeMap<Token, Weak<IdInner>>,
+    known: BTreeMap<Token, Weak<dyn Removable>>,
     /// Error of the network, until the ids are notified.
     unreported: Option<LlpError>,
 }
@@ -36,11 +41,11 @@ impl Ids {
         ids
     }
 
-    pub(super) fn add(&self, token: Token, id: &Arc<IdInner>) {
-        self.state.lock().known.insert(token, Arc::downgrade(id));
+    pub(crate) fn add(&self, token: Token, id: Weak<dyn Removable>) {
+        self.state.lock().known.insert(token, id);
     }
 
-    pub(super) fn forget(&self, token: Token) {
+    pub(crate) fn forget(&self, token: Token) {
         self.state.lock().known.remove(&token);
     }
 
