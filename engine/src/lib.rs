@@ -1,6 +1,7 @@
-//! The engine of uwarp's software RNIC: one connection with its queues ([`connection`]), registered
-//! memory ([`mem`]), work requests and completions ([`wr`], [`completion`]), the causes of
-//! failures ([`cause`], [`event`]), and limits on what peers can make a device hold ([`limits`]).
+//! The engine of uwarp's software RNIC: one connection with its queues, its own or shared
+//! ([`connection`]), registered memory ([`mem`]), work requests and completions ([`wr`],
+//! [`completion`]), the causes of failures ([`cause`], [`event`]), and limits on what peers can make
+//! a device hold ([`limits`]).
 //!
 //! It is sans-IO: bytes, time and completions go in and out as values. It has no thread, socket or
 //! clock. Transports are in the crate `uwarp-llp`.
@@ -175,7 +176,7 @@ pub mod peer;
 pub mod policy;
 pub mod settings;
 pub mod state;
-pub mod status;
+mod status;
 pub mod timers;
 pub mod times;
 pub mod wr;

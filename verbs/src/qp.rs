@@ -1,4 +1,4 @@
-//! Queue pairs: posting work requests, connecting and closing.
+//! Queue pairs: handles, posting of work requests, and closing.
 
 pub(crate) mod attr;
 pub(crate) mod builder;

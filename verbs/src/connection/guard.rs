@@ -22,7 +22,7 @@ pub(crate) trait Watcher: Send + Sync {
 /// Notifications that wait for the release of a QP's lock. A watcher is set only if tasks use the
 /// QP.
 #[derive(Default)]
-pub(crate) struct Notifications {
+pub(super) struct Notifications {
     watcher: OnceLock<Arc<dyn Watcher>>,
     changed: AtomicBool,
 }
@@ -63,7 +63,7 @@ pub(crate) struct QpGuard<'a> {
 struct AfterUnlock<'a>(&'a Notifications);
 
 impl<'a> QpGuard<'a> {
-    pub(crate) fn new(locked: MutexGuard<'a, Locked>, notifications: &'a Notifications) -> Self {
+    pub(super) fn new(locked: MutexGuard<'a, Locked>, notifications: &'a Notifications) -> Self {
         QpGuard {
             locked,
             _after_unlock: AfterUnlock(notifications),

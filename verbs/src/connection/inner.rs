@@ -48,11 +48,11 @@ pub(crate) struct QpInner {
     cqs: [Arc<CqShared>; 2],
     /// Time of the last turn by a polling thread of the consumer, in nanoseconds of the device's
     /// clock. (Polls of a group are recorded in the group.)
-    pub(crate) polled_at: AtomicU64,
+    pub(super) polled_at: AtomicU64,
     /// `Settings::takeover`, in nanoseconds.
-    pub(crate) takeover: u64,
+    pub(super) takeover: u64,
     /// Consecutive polls that found the lock taken.
-    pub(crate) lock_misses: LockMisses,
+    pub(super) lock_misses: LockMisses,
     /// Port of a QP for datagrams.
     datagrams: Option<Arc<DatagramPort>>,
     /// Meeting with a peer, if the QP has a number of a rendezvous.
@@ -65,7 +65,7 @@ pub(crate) struct QpInner {
     /// Notified whenever the state of the connection may have changed.
     changed: Condvar,
     /// Notifications of tasks about such changes.
-    pub(crate) notifications: Notifications,
+    pub(super) notifications: Notifications,
     /// Set when the QP is destroyed, after which it raises no further events.
     muted: AtomicBool,
     place: QpPlace,
@@ -95,7 +95,7 @@ pub(crate) struct Locked {
     pub(crate) registration: Registration,
     /// Whether a poll received the last bytes. If so, the next bytes are left to polls. Otherwise
     /// the program does not poll continuously, even if it polled just now.
-    pub(crate) polls_receive: bool,
+    pub(super) polls_receive: bool,
     addrs: Option<Addrs>,
     /// Local address and peer's address, for another attempt to connect.
     pub(crate) target: Option<(Option<SocketAddr>, SocketAddr)>,
@@ -103,7 +103,7 @@ pub(crate) struct Locked {
     pub(crate) drainers: u32,
     /// LLP connections that ended while threads waited on their descriptors. They are closed when
     /// these threads leave.
-    pub(crate) retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
+    pub(super) retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
     /// Held from the first byte sent to the peer until the LLP is gone.
     pub(crate) held: Option<PeerCharges>,
     /// Observer of the connection's events: a CM id.
@@ -114,7 +114,7 @@ pub(crate) struct Locked {
 
 /// Kind of thread that gave the connection its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Driver {
+pub(super) enum Driver {
     Consumer,
     Background,
 }
@@ -197,7 +197,7 @@ impl QpInner {
         QpGuard::new(self.state.lock(), &self.notifications)
     }
 
-    pub(crate) fn try_lock(&self) -> Option<QpGuard<'_>> {
+    pub(super) fn try_lock(&self) -> Option<QpGuard<'_>> {
         Some(QpGuard::new(self.state.try_lock()?, &self.notifications))
     }
 
@@ -226,7 +226,7 @@ impl QpInner {
 
     /// Returns the membership while the group handles the QP's descriptor, otherwise `None`.
     #[inline]
-    pub(crate) fn grouped_member(&self, locked: &Locked) -> Option<&Member> {
+    pub(super) fn grouped_member(&self, locked: &Locked) -> Option<&Member> {
         match locked.registration.owner {
             PollOwner::Grouped { .. } => self.member(),
             _ => None,
@@ -359,7 +359,7 @@ impl QpInner {
 
     /// Steps that follow every turn: delivers events, ends or reconnects the LLP, and arms the
     /// descriptor and the timer.
-    pub(crate) fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
+    pub(super) fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
         self.publish(locked);
         if outcome.reconnect {
             self.reconnect(locked);
@@ -520,7 +520,7 @@ impl Locked {
     }
 
     /// Records the addresses of the stream.
-    pub(crate) fn set_addrs(&mut self, llp: &dyn Llp) {
+    pub(super) fn set_addrs(&mut self, llp: &dyn Llp) {
         let (local, peer) = (llp.local_addr(), llp.peer_addr());
         self.addrs = Some(Addrs { local, peer });
         let span = &self.driven.conn.span;

@@ -72,7 +72,7 @@ impl QpInner {
 
     /// Gives the QP a turn by a polling thread at time `now`, which is `at` by the device's clock.
     /// Returns true if bytes were received.
-    pub(crate) fn turn_by_poll(
+    pub(super) fn turn_by_poll(
         &self,
         locked: &mut Locked,
         now: Instant,
@@ -97,7 +97,7 @@ impl QpInner {
 
     /// Returns true if a program is expected to call again even if nothing happens: no thread or
     /// task waits to be woken, and the background sends what no call sends.
-    pub(crate) fn may_wait_for_post(&self, locked: &Locked) -> bool {
+    pub(super) fn may_wait_for_post(&self, locked: &Locked) -> bool {
         !locked.registration.owner.is_waited()
             && !self.is_armed()
             && !self.notifications.is_set()
@@ -211,14 +211,14 @@ impl QpInner {
     }
 
     /// Returns true if a thread polls the QP, alone or with its group.
-    pub(crate) fn polled_recently(&self, now: Instant, at: u64) -> bool {
+    pub(super) fn polled_recently(&self, now: Instant, at: u64) -> bool {
         self.polled_alone_at(at)
             || self
                 .member()
                 .is_some_and(|member| member.group().is_polled(now))
     }
 
-    pub(crate) fn polled_alone(&self, now: Instant) -> bool {
+    pub(super) fn polled_alone(&self, now: Instant) -> bool {
         self.polled_alone_at(self.device.clock(now))
     }
 

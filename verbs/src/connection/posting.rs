@@ -61,7 +61,7 @@ impl QpInner {
 
     /// Arranges that a turn soon sends the posted requests. Returns false if they have to be sent
     /// now.
-    pub(crate) fn stage_if_polling(&self, locked: &mut Locked, now: Instant) -> bool {
+    pub(super) fn stage_if_polling(&self, locked: &mut Locked, now: Instant) -> bool {
         if let Some(member) = self.grouped_member(locked) {
             return member.mark_dirty();
         }
@@ -112,7 +112,7 @@ impl QpInner {
     }
 
     /// Sends what was left to a later call, because the operation that follows must find it sent.
-    pub(crate) fn flush_staged(&self, locked: &mut Locked) {
+    pub(super) fn flush_staged(&self, locked: &mut Locked) {
         if locked.driven.keeps_back() {
             let outcome = locked.driven.push(&self.device.pool);
             self.settle(locked, outcome, Driver::Consumer);

@@ -93,7 +93,7 @@ impl QpInner {
 
     /// Starts another attempt to connect: a retry with MPA revision 1 (6581-10-05), or a retry
     /// after TCP refused. If the retry is not due yet, only sets a timer for it.
-    pub(crate) fn reconnect(&self, locked: &mut Locked) {
+    pub(super) fn reconnect(&self, locked: &mut Locked) {
         self.retire(locked, None);
         locked.driven.rx = ReceiveBuffer::default();
         if let Some(when) = locked.driven.conn.retry_at {
@@ -147,7 +147,7 @@ impl QpInner {
     }
 
     /// Starts the next attempt to connect if it is due.
-    pub(crate) fn retry_connect(&self, locked: &mut Locked, now: Instant) {
+    pub(super) fn retry_connect(&self, locked: &mut Locked, now: Instant) {
         let Some(when) = locked.driven.conn.retry_at else {
             return;
         };

@@ -49,7 +49,7 @@ pub(crate) trait Startup: Send + Sync {
     /// not reset.
     fn make_room(&self, now: Instant, error: StartupError) -> bool;
 
-    /// Reads what has arrived.
+    /// Reads what has arrived. Reports the Request or the failure if that ends the startup.
     fn read(&self, now: Instant);
 }
 

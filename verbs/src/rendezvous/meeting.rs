@@ -143,7 +143,8 @@ struct GivenPeer {
     any_source: bool,
 }
 
-/// Meeting of one QP. Its lock is taken under that of the QP and held for no other call.
+/// Meeting of one QP. No other lock is taken while its lock is held. All calls but `end` take it
+/// under the lock of the QP.
 #[derive(Default)]
 pub(crate) struct PairMeeting {
     state: Mutex<State>,
