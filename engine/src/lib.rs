@@ -1,7 +1,7 @@
 //! The engine of uwarp's software RNIC: one connection with its queues, its own or shared
 //! ([`connection`]), registered memory ([`mem`]), work requests and completions ([`wr`],
-//! [`completion`]), the causes of failures ([`cause`], [`event`]), and limits on what peers can make
-//! a device hold ([`limits`]).
+//! [`completion`]), the causes of failures ([`cause`], [`event`]), and limits on what peers can
+//! make a device hold ([`limits`]).
 //!
 //! It is sans-IO: bytes, time and completions go in and out as values. It has no thread, socket or
 //! clock. Transports are in the crate `uwarp-llp`.

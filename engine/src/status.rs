@@ -93,7 +93,8 @@ impl Status {
         }
     }
 
-    /// Hint about what to try, if only the status is known. [`Completion::cause`](crate::completion::Completion::cause) has more.
+    /// Hint about what to try, if only the status is known.
+    /// [`Completion::cause`](crate::completion::Completion::cause) has more.
     /// `None` for success.
     #[must_use]
     pub const fn hint(self) -> Option<&'static str> {
