@@ -72,9 +72,13 @@ mod tests {
         assert_eq!(buffer.addr(), bytes.as_ptr() as u64);
         assert!(!buffer.is_writable());
         assert_eq!(buffer.write_at(0, b"X").unwrap_err().size, 0);
-        let mut out = [0; 4];
-        buffer.read_at(0, &mut out).unwrap();
-        assert_eq!((&out, &bytes[..]), (b"bcde", &b"bcde"[..]));
+        // In place of the instructions that read, Miri gets atomic loads, for which Rust demands
+        // memory that may be written.
+        if !cfg!(miri) {
+            let mut out = [0; 4];
+            buffer.read_at(0, &mut out).unwrap();
+            assert_eq!((&out, &bytes[..]), (b"bcde", &b"bcde"[..]));
+        }
         let same = Bytes::from(buffer);
         assert_eq!(same.as_ptr(), bytes.as_ptr());
         assert_eq!(Buffer::from(same).into_vec(), b"bcde");
