@@ -30,13 +30,13 @@ exec "$1" run --persona "$4" -- /usr/bin/python3 -B "$2" "$3" 192.0.2.1
 /// * `test_mr_rereg_addr` and `test_mr_rereg_pd` expect that a Send fails because the receive at
 ///   the peer has no memory any more. A Send completes when TCP has taken it (5040-5.5-06).
 /// * `test_mr_rereg_access` expects the access error of a Write that was posted first of all.
+///
+/// `async_write` of librdmacm passes or fails by chance in both personas. Its target reads the
+/// memory as soon as the Write has completed at the sender. A Write of such a connection completes
+/// when TCP has accepted its bytes (5040-5.5-06). Its data may be placed later.
 pub(crate) const KNOWN: &str = include_str!("../../../names/pyverbs-44.txt");
 /// The same in the persona `iwarp`. Most failing tests connect queue pairs by number, which it does
 /// not do (`ibv_modify_qp` to RTR: `EOPNOTSUPP`).
-///
-/// `async_write` passes or fails by chance. Its target reads the memory as soon as the Write has
-/// completed at the sender. A Write completes when TCP has accepted its bytes (5040-5.5-06). Its
-/// data may be placed later.
 const KNOWN_IN_IWARP: &str = include_str!("../../../names/pyverbs-44-iwarp.txt");
 
 pub(super) const ROWS: &[Row] = &[
