@@ -1,4 +1,7 @@
 //! Completions of work requests, and the interface to the queue that takes them.
+//!
+//! A thread that takes a completion sees what it completes, such as placed bytes. A queue provides
+//! this order between the thread that appends a completion and the one that takes it.
 
 mod outcome;
 mod queue;

@@ -4,7 +4,7 @@
 //! created before it forked are therefore unusable in the child. There every call fails with
 //! [`Inherited`] before it takes a lock, which a vanished thread may hold. A drop in the child does
 //! nothing that the parent could notice: no FIN, no `epoll_ctl`, no change of an eventfd's count,
-//! no join. The parent continues, and the child may open devices of its own.
+//! no join. The parent continues, and the child may open devices of its own on networks of its own.
 //!
 //! No call is needed before a fork. Regions need no `MADV_DONTFORK`, because no hardware writes to
 //! them. In the terms of libibverbs this is `IBV_FORK_UNNEEDED`.

@@ -1,4 +1,7 @@
 //! Effects of a peer profile on a connection; `docs/peers.md` describes them for users.
+//!
+//! With every profile, this side sends as the RFCs say. A profile changes how a Terminate Message
+//! is read (`rdmap/src/terminate/layout.rs`), and what this side avoids.
 
 use std::fmt;
 use std::time::Duration;

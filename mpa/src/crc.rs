@@ -8,6 +8,11 @@
 //! * Without `std`, and for short runs, the table in [`table`] is used.
 //!
 //! The tests compare the fast path with the table.
+//!
+//! The crate `crc32c` computes the CRC of the tests (`dev/oracle`). On an AMD EPYC without AVX-512,
+//! `crc-fast` reaches 9.8 GB/s for 64 bytes, and `crc32c` 6.4 GB/s. For 1,440 bytes they are equal
+//! within a tenth, and from 4 KiB on `crc32c` is a quarter to a third faster there. `crc-fast` also
+//! uses AVX-512.
 
 mod table;
 

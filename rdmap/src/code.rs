@@ -1,5 +1,5 @@
 //! Layer, Error Type and Error Code of a Terminate Message, and their names (RFC 5040 Figure 9,
-//! RFC 5041 section 7.2, RFC 5044 section 8, RFC 6581 section 7).
+//! RFC 5041 section 7.2, RFC 5044 section 8, RFC 6581 section 8).
 
 use core::fmt;
 

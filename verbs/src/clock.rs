@@ -1,4 +1,9 @@
 //! Source of a device's time.
+//!
+//! The protocols count by `DeviceInner::now`. Only calls that sleep use the clock of the system.
+//! With a given clock and seeds ([`Settings::seed`](crate::Settings::seed),
+//! [`MemorySettings::seed`](uwarp_llp::smol::MemorySettings::seed)), two runs send the same bytes.
+//! So nothing that has an effect may iterate over a `HashMap`, whose order is random.
 
 use std::fmt;
 use std::sync::Arc;

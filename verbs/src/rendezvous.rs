@@ -12,6 +12,9 @@
 //! ([`Qp::pair`]), one side calls the port of the other with an ordinary MPA Request, whose private
 //! data names both QPs (`hello.rs`). `meeting.rs` decides who calls and which call is taken.
 //!
+//! A rendezvous has no thread: it is a `RequestSink` of ordinary listeners, and its timers are
+//! those of the QPs.
+//!
 //! Locks: that of a QP is taken without that of the rendezvous, and the other way round.
 
 mod meeting;

@@ -137,7 +137,8 @@ pub(crate) enum Action {
         values: Vec<u64>,
         most: usize,
     },
-    /// Checks that the target still works: it answers a Read of zero length.
+    /// Checks that the target still works: it answers a Read of zero length. That needs no rights
+    /// and no application, so a case can show without a wait that nothing bad has happened.
     Ping,
     /// Expects that nothing arrives within the quiet time.
     Quiet,

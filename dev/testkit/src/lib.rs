@@ -1,4 +1,7 @@
 //! Tools that the tests of several crates share. The crate depends on no crate of the stack.
+//!
+//! A published crate uses this one, like the oracle, only as a dev-dependency without a version.
+//! Cargo leaves such dependencies out of a package, so the tests run only in this repository.
 
 mod fork;
 pub mod frames;

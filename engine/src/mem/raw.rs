@@ -21,7 +21,11 @@
 //! the assembly, which may access memory. That store is a store-release (`stlr`). No processor
 //! makes it visible before the accesses that precede it in program order, whatever their size and
 //! instruction.
-
+//!
+//! **How this is checked.** These arguments were made by reading. ThreadSanitizer does not see
+//! assembly, Miri runs without its emulation of weak memory, and QEMU on x86-64 reorders nothing.
+//! No aarch64 hardware has been tried.
+//!
 //! **Memory that is gone.** The program may have unmapped the memory, or truncated the file that it
 //! maps. The instruction then faults. Each access of the assembly has an entry in the table of
 //! [`fault`](super::fault), whose signal handler continues at the label of the entry. The access

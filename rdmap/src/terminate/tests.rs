@@ -9,7 +9,7 @@ use uwarp_ddp::{DdpError, STag, TaggedFault, TaggedOffset};
 mod peers;
 
 /// Codes that an RFC defines: layer, type, codes (RFC 5040 Figure 9, RFC 5041 section 7.2, RFC 5044
-/// section 8, RFC 6581 section 7).
+/// section 8, RFC 6581 section 8).
 const DEFINED: [(u8, u8, &[u8]); 7] = [
     (0, 0, &[0x00, 0x01, 0x7F, 0xFF]), // any
     (0, 1, &[0x00, 0x01, 0x02, 0x03, 0x04, 0x09, 0xFF]),

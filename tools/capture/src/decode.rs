@@ -14,7 +14,11 @@
 //! knowledge of the applications. It does not check how a receiver reacts.
 //!
 //! It accepts any file without a panic, and its memory is bounded (see [`Decoder`]). If the capture
-//! has gaps or begins in the middle of a connection, only the known parts are checked.
+//! has gaps or begins in the middle of a connection, only the known parts are checked. A gap may
+//! hide a violation, but must never produce a finding.
+//!
+//! Lengths, Markers and startup frames are read leniently, because a dump has to show wrong traffic
+//! too. Only headers, names and the CRC come from the protocol crates.
 //!
 //! ```
 //! use uwarp_capture::{Reader, decode::Decoder};

@@ -1,5 +1,5 @@
 //! Bandwidth tests: a side sends messages at full speed, receives them, or does both. One loop
-//! serves all three cases.
+//! serves all three cases. Neither this loop nor that of `latency` allocates for a message.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,6 @@
 //! A turn of a connection: receives, places, answers and sends under the connection's lock.
+//!
+//! A turn enters the `tracing` span of its connection once, and not for each FPDU.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
