@@ -16,7 +16,8 @@
 //!
 //! Rule for the driver: after every call that changes the connection (`receive`, `post_*`,
 //! `disconnect`, `lost` ...), call [`Connection::fill`] and hand the batch to the LLP. Then read
-//! [`Connection::llp_order`].
+//! [`Connection::llp_order`], and deliver [`Connection::events`]. Once the LLP stream is released,
+//! call [`Connection::llp_released`].
 
 mod buffer_pool;
 mod closing;
@@ -58,7 +59,7 @@ use uwarp_rdmap::{Opcode, OutMessage, SendKind, Stream};
 
 use crate::cause::{Cause, LocalProblem};
 use crate::completion::{Completion, CompletionQueue, CqOverflow, Pushing};
-use crate::event::{AsyncEvent, EndReason};
+use crate::event::{ConnectionEvent, EndReason};
 use crate::mutants::mutate;
 use crate::policy::transfer::EMSS_INTERVAL;
 pub use crate::policy::transfer::PARTS_PER_CALL;
@@ -268,7 +269,7 @@ pub struct Connection<Q> {
     /// close.
     pub(crate) cause: Option<Cause>,
     /// Events that the driver has not delivered.
-    pub events: Vec<AsyncEvent>,
+    pub events: Vec<ConnectionEvent>,
     /// Timers of the connection, and of its driver.
     pub timers: Timers,
     /// Initiator: state of the second FPDU, which is sent if the peer does not answer the first
@@ -277,7 +278,7 @@ pub struct Connection<Q> {
     /// Total time that the message may wait, from the start of the wait. It is set when the peer
     /// closes during the wait, and is shorter than the configured time.
     pub(crate) shortened_hold: Option<Duration>,
-    /// [`AsyncEvent::LastWqeReached`] was raised.
+    /// [`AsyncEvent::LastWqeReached`](crate::event::AsyncEvent::LastWqeReached) was raised.
     pub raised_last_wqe: bool,
     /// CQ overflow that lost a completion of this QP. The connection still has to be ended because
     /// of it.
@@ -580,7 +581,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     pub(crate) fn complete_send(
         ctx: &QpContext<Q>,
         send_cq: &mut Q::Pushing<'_>,
-        events: &mut Vec<AsyncEvent>,
+        events: &mut Vec<ConnectionEvent>,
         lost: &mut Option<CqOverflow>,
         completion: Completion,
         places: u32,
@@ -594,7 +595,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     #[inline(always)]
     pub(crate) fn complete_recv(
         ctx: &QpContext<Q>,
-        events: &mut Vec<AsyncEvent>,
+        events: &mut Vec<ConnectionEvent>,
         lost: &mut Option<CqOverflow>,
         completion: Completion,
     ) {

@@ -103,6 +103,21 @@ impl AsyncEvent {
     }
 }
 
+/// Event of a connection. The connection records its events in the order in which they happen, and
+/// its driver delivers each one after the turn to the object that it concerns.
+#[derive(Clone, Debug)]
+pub enum ConnectionEvent {
+    /// Event for the program.
+    Async(AsyncEvent),
+    /// MPA startup is done: the peer has accepted, or the program has accepted the peer's request.
+    /// `Connection::negotiated` has the parameters. A responder raises
+    /// [`AsyncEvent::Established`] later, when the peer's first FPDU has arrived.
+    StartupDone,
+    /// The connection has ended, all its work is flushed, and the driver has released the LLP
+    /// stream. `Connection::end` has the reason.
+    Released,
+}
+
 /// Object of an [`AsyncEvent`] (`ibv_async_event.element`). Acknowledgements are counted for each
 /// object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Completion;
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, ConnectionEvent};
 
 /// Place of one work queue in the completion queue to which it completes.
 pub trait CompletionQueue {
@@ -62,13 +62,13 @@ pub struct CqOverflow {
 impl CqOverflow {
     /// Adds the device's asynchronous event if this is the first completion that this CQ lost.
     /// `qp_num` is the QP of that completion.
-    pub fn tell(self, qp_num: u32, events: &mut Vec<AsyncEvent>) -> Self {
+    pub fn tell(self, qp_num: u32, events: &mut Vec<ConnectionEvent>) -> Self {
         if self.first {
-            events.push(AsyncEvent::CqOverflow {
+            events.push(ConnectionEvent::Async(AsyncEvent::CqOverflow {
                 cq_num: self.cq_num,
                 depth: self.capacity,
                 qp_num,
-            });
+            }));
         }
         self
     }

@@ -9,7 +9,7 @@ use crate::times::after;
 use super::LOG_TARGET;
 use super::{Connection, Stage};
 use crate::completion::CompletionQueue;
-use crate::event::{AsyncEvent, EndReason};
+use crate::event::{AsyncEvent, ConnectionEvent, EndReason};
 use crate::policy::transfer::ACKNOWLEDGED_CHECK;
 
 /// A close that is under way.
@@ -267,10 +267,10 @@ impl<Q: CompletionQueue> Connection<Q> {
         }
         if self.end.is_none() {
             tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, %reason, "connection ends");
-            self.events.push(AsyncEvent::Ended {
+            self.events.push(ConnectionEvent::Async(AsyncEvent::Ended {
                 qp_num: self.ctx.qp_num,
                 reason: reason.clone(),
-            });
+            }));
             self.end = Some(reason);
         }
     }

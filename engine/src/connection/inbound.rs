@@ -21,7 +21,7 @@ use super::send_immediate;
 use super::{Connection, OpenStream, QpContext, Stage};
 use crate::cause::{Act, Broken, Cause, Receive, Refusal};
 use crate::completion::{CompletionQueue, Status};
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, ConnectionEvent};
 use crate::mutants::mutate;
 use crate::settings::OnNoReceive;
 
@@ -479,7 +479,7 @@ fn first_fpdu(
     stream: &mut OpenStream,
     head: &[u8],
     len: usize,
-    events: &mut Vec<AsyncEvent>,
+    events: &mut Vec<ConnectionEvent>,
     timers: Option<&mut Timers>,
     qp_num: u32,
 ) -> bool {
@@ -493,7 +493,7 @@ fn first_fpdu(
     let opcode = head.get(1).map(|control| control & 0x0F);
     // The initiator sends a Terminate if it cannot accept the Reply.
     if opcode != Some(Opcode::Terminate as u8) {
-        events.push(AsyncEvent::Established { qp_num });
+        events.push(ConnectionEvent::Async(AsyncEvent::Established { qp_num }));
     }
     let empty_send = len == 18
         && head.first().is_some_and(|control| control & 0x80 == 0)

@@ -20,7 +20,7 @@ use super::post::{PostErrorKind, check_length};
 use crate::cause::Cause;
 use crate::completion::{Completion, FreedPlaces, Status, WcOpcode};
 use crate::connection::SrqInner;
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, ConnectionEvent};
 use crate::wr::RecvWr;
 
 /// A posted receive: a buffer for one message of a peer.
@@ -298,7 +298,7 @@ impl ReceiveQueue {
     /// none.
     ///
     /// If `wait` is true, an empty SRQ notifies the waiter when a receive is posted.
-    pub(crate) fn take(&mut self, wait: bool, events: &mut Vec<AsyncEvent>) -> bool {
+    pub(crate) fn take(&mut self, wait: bool, events: &mut Vec<ConnectionEvent>) -> bool {
         if self.taken.is_none() {
             self.taken = match &mut self.source {
                 Source::Own(store) => store.take(),
@@ -327,7 +327,7 @@ impl ReceiveQueue {
     }
 
     /// Takes a receive for the message that begins. If there is none, the message is dropped.
-    pub(crate) fn take_or_drop(&mut self, events: &mut Vec<AsyncEvent>) {
+    pub(crate) fn take_or_drop(&mut self, events: &mut Vec<ConnectionEvent>) {
         self.drops = !self.take(false, events);
     }
 
@@ -473,7 +473,7 @@ impl Shared {
         false
     }
 
-    fn take(&mut self, wait: bool, events: &mut Vec<AsyncEvent>) -> Option<RecvWqe> {
+    fn take(&mut self, wait: bool, events: &mut Vec<ConnectionEvent>) -> Option<RecvWqe> {
         let (qp_num, waiter) = &self.waiter;
         let waiter = waiter.as_ref().filter(|_| wait);
         let taken = self
@@ -482,7 +482,9 @@ impl Shared {
         self.enlisted |= taken.wqe.is_none() && waiter.is_some();
         if taken.limit_reached {
             let srq_num = self.srq.num();
-            events.push(AsyncEvent::SrqLimitReached { srq_num });
+            events.push(ConnectionEvent::Async(AsyncEvent::SrqLimitReached {
+                srq_num,
+            }));
         }
         taken.wqe
     }

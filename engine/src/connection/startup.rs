@@ -19,7 +19,7 @@ use super::receive_buffer::ReceiveBuffer;
 use super::{Connection, Current, FinState, OpenStream, Stage};
 use crate::cause::{Cause, EndKind, LocalProblem};
 use crate::completion::CompletionQueue;
-use crate::event::{AsyncEvent, EndReason};
+use crate::event::{AsyncEvent, ConnectionEvent, EndReason};
 use crate::mutants::mutate;
 use crate::peer::first_fpdu_delay;
 
@@ -170,6 +170,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             self.timers.set(Timer::Hold, until);
         }
         // `AsyncEvent::Established` is raised when the first FPDU arrives.
+        self.events.push(ConnectionEvent::StartupDone);
         self.event(QpEvent::Established)
     }
 
@@ -187,12 +188,9 @@ impl<Q: CompletionQueue> Connection<Q> {
         self.open(negotiated, emss);
         if initiator {
             self.arm_wake_up();
-            self.established = true;
-            self.pair_opened();
-            self.events.push(AsyncEvent::Established {
-                qp_num: self.ctx.qp_num,
-            });
+            self.accepted_by_peer();
         }
+        self.events.push(ConnectionEvent::StartupDone);
         self.event(QpEvent::Established)
     }
 
@@ -225,11 +223,8 @@ impl<Q: CompletionQueue> Connection<Q> {
                         self.timers.set_or_clear(Timer::Hold, until);
                         self.arm_wake_up();
                         self.event(QpEvent::Established);
-                        self.established = true;
-                        self.pair_opened();
-                        self.events.push(AsyncEvent::Established {
-                            qp_num: self.ctx.qp_num,
-                        });
+                        self.accepted_by_peer();
+                        self.events.push(ConnectionEvent::StartupDone);
                         if let Some(rtr) = rtr {
                             self.begin_rtr(rtr);
                         }
@@ -257,6 +252,16 @@ impl<Q: CompletionQueue> Connection<Q> {
                 self.startup_failed(error);
             }
         }
+    }
+
+    /// Records that the connection of an initiator is open in both directions.
+    fn accepted_by_peer(&mut self) {
+        self.established = true;
+        self.pair_opened();
+        self.events
+            .push(ConnectionEvent::Async(AsyncEvent::Established {
+                qp_num: self.ctx.qp_num,
+            }));
     }
 
     /// Refuses a well-formed Reply that cannot be accepted (RFC 6581 sections 9.1 and 9.2).

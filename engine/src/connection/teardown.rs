@@ -20,7 +20,7 @@ use crate::cause::{
     Act, Broken, Cause, EndKind, LocalProblem, Refusal, TerminateReport, Unmapped, Work,
 };
 use crate::completion::{CompletionQueue, CqOverflow, Status};
-use crate::event::{AsyncEvent, EndReason};
+use crate::event::{AsyncEvent, ConnectionEvent, EndReason};
 use crate::mutants::mutate;
 use crate::wr::SendOp;
 
@@ -408,6 +408,15 @@ impl<Q: CompletionQueue> Connection<Q> {
         self.last_receive_taken();
     }
 
+    /// Records that the driver has released the LLP stream, or could not attach one. This is an
+    /// event ([`ConnectionEvent::Released`]) only if the connection has ended: otherwise another
+    /// attempt follows.
+    pub fn llp_released(&mut self) {
+        if self.state == QpState::Error {
+            self.events.push(ConnectionEvent::Released);
+        }
+    }
+
     /// Flushes everything after a Terminate in either direction, and begins a graceful close.
     ///
     /// The close is graceful so that the Terminate arrives (5040-6.2.1-04). The state of the QP
@@ -434,9 +443,10 @@ impl<Q: CompletionQueue> Connection<Q> {
     fn last_receive_taken(&mut self) {
         let fails = matches!(self.state, QpState::Terminate | QpState::Error);
         if fails && self.rq.is_shared() && !std::mem::replace(&mut self.raised_last_wqe, true) {
-            self.events.push(AsyncEvent::LastWqeReached {
-                qp_num: self.ctx.qp_num,
-            });
+            self.events
+                .push(ConnectionEvent::Async(AsyncEvent::LastWqeReached {
+                    qp_num: self.ctx.qp_num,
+                }));
         }
     }
 

@@ -28,6 +28,7 @@ use ends::*;
 mod changing;
 mod emitted;
 mod ends;
+mod events;
 mod extensions;
 mod in_place;
 mod placed_writes;

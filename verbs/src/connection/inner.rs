@@ -33,7 +33,7 @@ use crate::progress::poll_owner::{PollOwner, Registration};
 use crate::trace;
 use crate::trace::Addrs;
 use uwarp_engine::connection::{ReceiveBuffer, ReceiveWaiter};
-use uwarp_engine::event::{AsyncEvent, EndReason, EventObject};
+use uwarp_engine::event::{AsyncEvent, ConnectionEvent, EndReason, EventObject};
 use uwarp_engine::limits::{
     Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces, is_stag_error,
 };
@@ -285,7 +285,9 @@ impl QpInner {
     #[cold]
     fn publish_events(&self, locked: &mut Locked) {
         let events = &locked.driven.conn.events;
-        let ended = |event: &AsyncEvent| matches!(event, AsyncEvent::Ended { .. });
+        let ended = |event: &ConnectionEvent| {
+            matches!(event, ConnectionEvent::Async(AsyncEvent::Ended { .. }))
+        };
         if self.device.settings.trace_errors && events.iter().any(ended) {
             // The trace is written before the event is raised, because the program may exit at the
             // event.
@@ -305,6 +307,9 @@ impl QpInner {
         let events = &mut locked.driven.conn.events;
         let muted = self.muted.load(Ordering::Relaxed);
         for event in events.drain(..) {
+            let ConnectionEvent::Async(event) = event else {
+                continue;
+            };
             match event.object() {
                 EventObject::Qp(number) if muted && number == self.ctx.qp_num => {}
                 // The CQ may belong to another context than the QP.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::connection::ReceiveWaiter;
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, ConnectionEvent};
 
 /// Returns a client, and a server that takes its receives from an SRQ.
 fn pair() -> (End, End, BufferPool, Arc<SrqInner>) {
@@ -74,8 +74,8 @@ fn a_flush_returns_the_receive_that_was_taken_and_leaves_the_rest_in_the_srq() {
         matches!(
             server.conn.events[..],
             [
-                AsyncEvent::Ended { .. },
-                AsyncEvent::LastWqeReached { qp_num: 2 }
+                ConnectionEvent::Async(AsyncEvent::Ended { .. }),
+                ConnectionEvent::Async(AsyncEvent::LastWqeReached { qp_num: 2 })
             ]
         ),
         "{:?}",

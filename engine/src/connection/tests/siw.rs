@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::wire::{SEND, WRITE, segments};
 use super::*;
 use crate::connection::LlpOrder;
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, ConnectionEvent};
 use uwarp_oracle::crc32c;
 use uwarp_rdmap::Peer;
 
@@ -74,7 +74,12 @@ fn terminate(header: &[u8]) -> Vec<u8> {
 }
 
 fn established(end: &End) -> usize {
-    let is = |event: &&AsyncEvent| matches!(event, AsyncEvent::Established { .. });
+    let is = |event: &&ConnectionEvent| {
+        matches!(
+            event,
+            ConnectionEvent::Async(AsyncEvent::Established { .. })
+        )
+    };
     end.conn.events.iter().filter(is).count()
 }
 

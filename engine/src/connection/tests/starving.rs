@@ -12,7 +12,7 @@ use uwarp_rdmap::TerminateCode;
 use super::*;
 use crate::cause::Who;
 use crate::completion::WcOpcode;
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, ConnectionEvent};
 use crate::settings::OnNoReceive;
 
 const BOUND: Duration = Duration::from_millis(100);
@@ -344,7 +344,10 @@ fn the_rtr_send_needs_no_receive_and_does_not_wait() {
     assert!(!server.conn.is_starving());
     assert!(matches!(
         server.conn.events[..],
-        [AsyncEvent::Established { .. }]
+        [
+            ConnectionEvent::StartupDone,
+            ConnectionEvent::Async(AsyncEvent::Established { .. })
+        ]
     ));
     // An empty Send that is no RTR indication waits like any other.
     client.conn.post_send(&SendWr::send(1, &[])).unwrap();
@@ -363,7 +366,10 @@ fn a_first_message_that_waits_establishes_the_connection_once() {
     assert_eq!(server.numbers(), [(0, Status::Success)]);
     assert!(matches!(
         server.conn.events[..],
-        [AsyncEvent::Established { .. }]
+        [
+            ConnectionEvent::StartupDone,
+            ConnectionEvent::Async(AsyncEvent::Established { .. })
+        ]
     ));
 }
 
