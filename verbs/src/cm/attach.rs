@@ -107,8 +107,7 @@ impl Qp {
         }
         locked.driven.feed(&inner.device.pool, read);
         if let Err(error) = inner.attach(&mut locked, stream, held, None) {
-            locked.driven.conn.lost(error);
-            inner.publish(&mut locked);
+            inner.not_attached(&mut locked, error);
             return Err(ConnectError::Llp { error });
         }
         Ok(())

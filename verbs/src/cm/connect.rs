@@ -383,8 +383,7 @@ fn start_locked(
     }
     let attached = open().and_then(|llp| qp.attach(locked, llp, held, target));
     if let Err(error) = attached {
-        locked.driven.conn.not_connected(error);
-        qp.publish(locked);
+        qp.not_attached(locked, error);
     }
     Ok(())
 }

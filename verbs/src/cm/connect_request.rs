@@ -297,8 +297,7 @@ impl ConnectRequest {
         if let Err(error) = inner.attach(locked, llp, held, None) {
             // The caller gets the error, and no event.
             locked.set_observer(None);
-            locked.driven.conn.lost(error);
-            inner.publish(locked);
+            inner.not_attached(locked, error);
             return Err(error.into());
         }
         Ok(())

@@ -12,7 +12,7 @@ use uwarp_engine::times::after;
 use uwarp_llp::Llp;
 
 use super::meeting::Meeting;
-use super::observer::{Observed, Observer};
+use super::observer::Observer;
 use crate::clock::machine_now;
 use crate::connection::guard::{Notifications, QpGuard, Watcher};
 use crate::connection::{Connection, QpContext};
@@ -106,8 +106,8 @@ pub(crate) struct Locked {
     pub(super) retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
     /// Held from the first byte sent to the peer until the LLP is gone.
     pub(crate) held: Option<PeerCharges>,
-    /// Observer of the connection's events: a CM id.
-    observed: Option<Observed>,
+    /// Observer of the connection: a CM id.
+    observer: Option<Arc<dyn Observer>>,
     /// Bytes of the datagram that is sent. The buffer is reused.
     pub(crate) datagram: Vec<u8>,
 }
@@ -152,7 +152,7 @@ impl QpInner {
                 drainers: 0,
                 retired: Vec::new(),
                 held: None,
-                observed: None,
+                observer: None,
                 datagram: Vec::new(),
             }),
             ctx,
@@ -263,20 +263,12 @@ impl QpInner {
         itself.account()
     }
 
-    /// Delivers events to the device, and wakes threads that wait for the QP.
+    /// Delivers the events of the connection, and wakes threads that wait for the QP.
     pub(crate) fn publish(&self, locked: &mut Locked) {
         if !locked.driven.conn.events.is_empty() {
             self.publish_events(locked);
         } else if locked.drainers > 0 {
             self.changed.notify_all();
-        }
-        let gone = locked.driven.llp.is_none();
-        let over = locked
-            .observed
-            .as_mut()
-            .is_some_and(|observed| observed.look(&locked.driven.conn, locked.addrs, gone));
-        if over {
-            locked.observed = None;
         }
     }
 
@@ -284,59 +276,75 @@ impl QpInner {
     /// nearly every turn has no events.
     #[cold]
     fn publish_events(&self, locked: &mut Locked) {
-        let events = &locked.driven.conn.events;
+        // Nothing adds an event meanwhile, because the receivers of events only queue them.
+        let mut events = std::mem::take(&mut locked.driven.conn.events);
         let ended = |event: &ConnectionEvent| {
             matches!(event, ConnectionEvent::Async(AsyncEvent::Ended { .. }))
         };
-        if self.device.settings.trace_errors && events.iter().any(ended) {
-            // The trace is written before the event is raised, because the program may exit at the
-            // event.
-            if let Some(text) = trace::end(&locked.driven.conn, locked.addrs) {
-                let peer = locked.addrs.map(|addrs| addrs.peer.ip());
-                // An error of standard error is not one of the connection.
-                let _ = messages::print(peer, &text);
+        if events.iter().any(ended) {
+            self.note_end(locked);
+        }
+        for event in events.drain(..) {
+            match event {
+                ConnectionEvent::Async(event) => self.raise(event),
+                ConnectionEvent::StartupDone => locked.report_startup(),
+                ConnectionEvent::Released => locked.report_release(),
             }
+        }
+        // The list keeps its memory.
+        locked.driven.conn.events = events;
+        self.changed();
+    }
+
+    /// Does what precedes the event of the end: writes the trace, counts STag errors of the peer,
+    /// and releases Read slots.
+    fn note_end(&self, locked: &mut Locked) {
+        let conn = &locked.driven.conn;
+        // The trace is written before the event is raised, because the program may exit at the
+        // event.
+        if self.device.settings.trace_errors
+            && let Some(text) = trace::end(conn, locked.addrs)
+        {
+            let peer = locked.addrs.map(|addrs| addrs.peer.ip());
+            // An error of standard error is not one of the connection.
+            let _ = messages::print(peer, &text);
         }
         if let (Some(peer), Some(EndReason::TerminateSent { error, .. })) =
-            (&locked.driven.peer, &locked.driven.conn.end)
-            && events.iter().any(ended)
+            (&locked.driven.peer, &conn.end)
             && is_stag_error(error)
         {
-            peer.count_stag_error(locked.driven.conn.now);
+            peer.count_stag_error(conn.now);
         }
-        let events = &mut locked.driven.conn.events;
-        let muted = self.muted.load(Ordering::Relaxed);
-        for event in events.drain(..) {
-            let ConnectionEvent::Async(event) = event else {
-                continue;
-            };
-            match event.object() {
-                EventObject::Qp(number) if muted && number == self.ctx.qp_num => {}
-                // The CQ may belong to another context than the QP.
-                EventObject::Cq(number) => {
-                    let mut cqs = self.cqs.iter();
-                    if let Some(cq) = cqs.find(|cq| cq.inner.num() == number) {
-                        cq.tell(event);
-                    }
+        // After a Reply that was refused there was no `StartupDone`.
+        locked.release_read_slots();
+    }
+
+    /// Queues an event for the program.
+    fn raise(&self, event: AsyncEvent) {
+        match event.object() {
+            EventObject::Qp(number)
+                if number == self.ctx.qp_num && self.muted.load(Ordering::Relaxed) => {}
+            // The CQ may belong to another context than the QP.
+            EventObject::Cq(number) => {
+                let mut cqs = self.cqs.iter();
+                if let Some(cq) = cqs.find(|cq| cq.inner.num() == number) {
+                    cq.tell(event);
                 }
-                _ => self.events.push(event),
             }
+            _ => self.events.push(event),
         }
-        // Releases the Read slots that were reserved but not negotiated.
-        if let (Some(held), Some(negotiated)) = (&mut locked.held, &locked.driven.conn.negotiated) {
-            held.ird.shrink_to(negotiated.ird);
-        }
-        self.changed();
     }
 
     /// Stops notifications to `observer`.
     pub(crate) fn unobserve(&self, observer: &dyn Observer) {
         let mut locked = self.state.lock();
-        let wanted = std::ptr::from_ref(observer).cast();
+        let wanted: *const () = std::ptr::from_ref(observer).cast();
         // Dropped after the lock is released.
-        let observed = locked.observed.take_if(|observed| observed.is(wanted));
+        let taken = locked
+            .observer
+            .take_if(|held| std::ptr::eq(Arc::as_ptr(held).cast(), wanted));
         drop(locked);
-        drop(observed);
+        drop(taken);
     }
 
     /// Waits up to `timeout` until `done` returns true, which is checked after every turn. The
@@ -521,7 +529,30 @@ impl QpInner {
 impl Locked {
     /// Sets the observer of the new connection.
     pub(crate) fn set_observer(&mut self, observer: Option<Arc<dyn Observer>>) {
-        self.observed = observer.map(Observed::new);
+        self.observer = observer;
+    }
+
+    /// Reports to the observer that MPA startup is done.
+    fn report_startup(&mut self) {
+        self.release_read_slots();
+        if let (Some(observer), Some(negotiated)) = (&self.observer, &self.driven.conn.negotiated) {
+            observer.established(negotiated, self.addrs);
+        }
+    }
+
+    /// Makes the last report to the observer.
+    fn report_release(&mut self) {
+        if let Some(observer) = self.observer.take() {
+            let end = self.driven.conn.end.as_ref();
+            observer.over(end.unwrap_or(&EndReason::Aborted));
+        }
+    }
+
+    /// Releases the Read slots that were reserved but not negotiated.
+    fn release_read_slots(&mut self) {
+        if let (Some(held), Some(negotiated)) = (&mut self.held, &self.driven.conn.negotiated) {
+            held.ird.shrink_to(negotiated.ird);
+        }
     }
 
     /// Records the addresses of the stream.

@@ -60,8 +60,16 @@ impl QpInner {
         locked.driven.confirmations.reset();
         locked.registration.gone();
         self.device.background.forget(locked.registration.token);
+        locked.driven.conn.llp_released();
         self.publish(locked);
         self.changed();
+    }
+
+    /// Ends the connection, because its LLP could not be opened or [attached](Self::attach).
+    pub(crate) fn not_attached(&self, locked: &mut Locked, error: LlpError) {
+        locked.driven.conn.not_connected(error);
+        locked.driven.conn.llp_released();
+        self.publish(locked);
     }
 
     /// Detaches the LLP and closes it. If threads wait on its descriptor, the LLP is closed after

@@ -331,8 +331,7 @@ impl PairMeeting {
             ird: places,
         };
         if let Err(error) = qp.attach(locked, llp, held, None) {
-            locked.driven.conn.lost(error);
-            qp.publish(locked);
+            qp.not_attached(locked, error);
             return Err(error.into());
         }
         Ok(())
