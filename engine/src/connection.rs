@@ -54,7 +54,7 @@ use crate::state::{QpEvent, QpState};
 use crate::timers::{Timer, Timers};
 use crate::times::{after, earlier};
 use tracing::Span;
-use uwarp_mpa::{Deframer, FpduSegments, Framer, Initiator, InitiatorConfig, Negotiated, SendGate};
+use uwarp_mpa::{Deframer, FpduSegments, Framer, Negotiated, SendGate};
 use uwarp_rdmap::{Opcode, OutMessage, SendKind, Stream};
 
 use crate::cause::{Cause, LocalProblem};
@@ -68,6 +68,7 @@ use crate::settings::{ConnectionSettings, OnNoReceive};
 use closing::Close;
 use receive_queue::ReceiveQueue;
 use recorder::Recorder;
+use startup::Startup;
 use transmit::TxBatch;
 use wake_up::WakeUp;
 use work::ImmediateData;
@@ -140,27 +141,51 @@ impl<Q: CompletionQueue> QpContext<Q> {
     }
 }
 
-/// Stage of the LLP stream of a connection.
+/// Phase of the LLP stream of a connection, with the data whose life is that of the phase.
 ///
 /// ```text
-///               start_initiator              tcp_connected               Reply accepted
-///   Detached ───────────────────► TcpConnect ──────────────► AwaitReply ────────────────► Open
-///      ▲  │                          ▲   │                    │   │                       ▲ │
-///      │  │                          └── closed: revision 1 ──┘   │                       │ │
-///      │  └──────────────────── start_responder (accept) ─────────┼───────────────────────┘ │
-///      └──────── failed, refused, timed out, aborted, closed ─────┴─────────────────────────┘
+///                start_initiator                Reply accepted
+///   Detached ──────────────────────► Startup ──────────────────► Open
+///      ▲  │                             │                         ▲ │
+///      │  └───────── start_responder (accept), start_open ────────┘ │
+///      │                                │                           │
+///      └── failed, refused, timed out, aborted, closed ─────────────┘
 /// ```
 ///
 /// A snapshot in `connection/tests.rs` shows the effect of each event in each stage.
 pub(crate) enum Stage {
     /// No LLP stream.
     Detached,
-    /// TCP is being connected. The MPA Request is sent as soon as TCP is connected.
-    TcpConnect(Box<Initiator>),
-    /// The MPA Request was sent.
-    AwaitReply(Box<Initiator>),
+    /// An initiator connects TCP, and then waits for the MPA Reply.
+    Startup(Box<Startup>),
     /// Full Operation: FPDUs in both directions.
     Open(Box<OpenStream>),
+}
+
+impl Stage {
+    fn startup(&self) -> Option<&Startup> {
+        match self {
+            Stage::Startup(startup) => Some(startup),
+            Stage::Detached | Stage::Open(_) => None,
+        }
+    }
+
+    fn startup_mut(&mut self) -> Option<&mut Startup> {
+        match self {
+            Stage::Startup(startup) => Some(startup),
+            Stage::Detached | Stage::Open(_) => None,
+        }
+    }
+
+    /// Returns true if there is no LLP stream, and none is being set up. That is so also between
+    /// the attempts for two addresses.
+    fn is_detached(&self) -> bool {
+        match self {
+            Stage::Detached => true,
+            Stage::Startup(startup) => startup.failure().is_some(),
+            Stage::Open(_) => false,
+        }
+    }
 }
 
 /// The protocol layers of an open stream.
@@ -308,18 +333,6 @@ pub struct Connection<Q> {
     pub(crate) emss_due: u64,
     /// Initiator: startup has reached Full Operation. Stays true when the connection ends.
     pub established: bool,
-    /// Configuration of the MPA Request, for the retry with revision 1.
-    pub(crate) retry: Option<InitiatorConfig>,
-    /// The driver must open a new LLP stream to the same address.
-    pub reconnect: bool,
-    /// Other addresses remain to be tried if TCP does not connect to this one.
-    pub more_addresses: bool,
-    /// Reason why TCP did not connect to the last address. Cleared when the next address is tried.
-    pub failed_attempt: Option<EndReason>,
-    /// End of the time in which a connect is retried after the peer's TCP has refused it.
-    retry_until: Option<Instant>,
-    /// Time of the next retry after a refusal. There is no LLP stream until then.
-    pub retry_at: Option<Instant>,
     /// Number of bytes of the peer's last Write, and whether more of that Write follows.
     last_write: (u32, bool),
     /// Immediate Data that has arrived for the next Send.
@@ -386,12 +399,6 @@ impl<Q: CompletionQueue> Connection<Q> {
             emss: 536,
             emss_due: EMSS_INTERVAL,
             established: false,
-            retry: None,
-            reconnect: false,
-            more_addresses: false,
-            failed_attempt: None,
-            retry_until: None,
-            retry_at: None,
             last_write: (0, false),
             immediate_of_send: None,
             unreported_write: false,
@@ -423,8 +430,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     pub(crate) fn is_idle(&self) -> bool {
         match &self.stage {
             Stage::Open(_) => self.sq.is_empty() && self.tx.is_empty() && self.drained(),
-            Stage::Detached => true,
-            Stage::TcpConnect(_) | Stage::AwaitReply(_) => false,
+            Stage::Detached | Stage::Startup(_) => self.stage.is_detached(),
         }
     }
 
@@ -444,7 +450,7 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Makes an ended connection ready for another one. Returns false while it is in use.
     pub fn reset(&mut self) -> bool {
-        if !matches!(self.stage, Stage::Detached) || !self.event(QpEvent::Reset) {
+        if !self.stage.is_detached() || !self.event(QpEvent::Reset) {
             return false;
         }
         self.cause
@@ -495,14 +501,17 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Returns true while TCP itself is being connected.
     pub fn is_connecting_tcp(&self) -> bool {
-        matches!(self.stage, Stage::TcpConnect(_))
+        (self.stage.startup()).is_some_and(Startup::is_connecting_tcp)
     }
 
     /// Returns true if the driver should read from the LLP.
     pub fn wants_bytes(&self) -> bool {
-        !matches!(self.stage, Stage::Detached | Stage::TcpConnect(_))
-            && !self.fin.received
-            && !self.is_starving()
+        let has_tcp = match &self.stage {
+            Stage::Open(_) => true,
+            Stage::Startup(startup) => startup.awaits_reply(),
+            Stage::Detached => false,
+        };
+        has_tcp && !self.fin.received && !self.is_starving()
     }
 
     /// Returns true while the peer's next message waits for a receive.
@@ -516,15 +525,16 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Returns the next action on the LLP. Call it after the LLP has taken as much of the batch as
     /// it can.
     pub fn llp_order(&self) -> LlpOrder {
-        if self.reconnect || self.retry_at.is_some() {
-            return LlpOrder::Reconnect;
-        }
-        if matches!(self.stage, Stage::Detached) {
-            return if self.fin.abort {
-                LlpOrder::Abort
-            } else {
-                LlpOrder::Close
-            };
+        match &self.stage {
+            Stage::Open(_) => {}
+            Stage::Startup(startup) if startup.redials() => return LlpOrder::Reconnect,
+            Stage::Detached | Stage::Startup(_) => {
+                return match (self.stage.is_detached(), self.fin.abort) {
+                    (false, _) => LlpOrder::Keep,
+                    (true, true) => LlpOrder::Abort,
+                    (true, false) => LlpOrder::Close,
+                };
+            }
         }
         let wanted = mutate!(self.fin.wanted, NoFin => false);
         if wanted && !self.fin.sent && self.tx.is_empty() && self.drained() {

@@ -57,7 +57,6 @@ impl<Q: CompletionQueue> Connection<Q> {
                 true
             }
             QpState::Connecting => {
-                self.failed_attempt = None;
                 self.end(EndReason::LocalDisconnect);
                 self.detach(QpEvent::Disconnect);
                 true
@@ -92,7 +91,7 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Ends the connection if both halves are closed and the peer has acknowledged everything.
     pub(super) fn check_closed(&mut self) {
-        if !self.fin.sent || !self.fin.received || matches!(self.stage, Stage::Detached) {
+        if !self.fin.sent || !self.fin.received || self.stage.is_detached() {
             return;
         }
         if self.undelivered() == 0 {

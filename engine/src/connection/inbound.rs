@@ -82,7 +82,9 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Bytes left in `rx` are the beginning of an incomplete frame. While the connection [is
     /// starving](Self::is_starving), they are a message without a receive and the bytes after it.
     pub fn receive(&mut self, rx: &mut ReceiveBuffer) {
-        if matches!(self.stage, Stage::AwaitReply(_)) {
+        if let Stage::Startup(startup) = &self.stage
+            && startup.awaits_reply()
+        {
             self.receive_reply(rx);
         }
         if matches!(self.stage, Stage::Open(_)) {

@@ -154,7 +154,7 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Returns true if the QP meets its peer and no attempt is under way.
     pub fn awaits_pair(&self) -> bool {
-        self.is_meeting() && matches!(self.stage, Stage::Detached)
+        self.is_meeting() && self.stage.is_detached()
     }
 
     /// Returns true if the QP meets its peer.
@@ -179,7 +179,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Returns true if an attempt of this side has not sent its MPA Request, so that it can be
     /// given up without a trace at the peer.
     pub fn may_retract(&self) -> bool {
-        matches!(self.stage, Stage::Detached | Stage::TcpConnect(_))
+        self.stage.is_detached() || self.is_connecting_tcp()
     }
 
     /// Gives up the attempt that is under way, because the peer's own is taken instead.
@@ -294,7 +294,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             if self.ctx.unreliable {
                 if !self.drop_sends() {
                     // After a lost completion the stream is still there, and ends as any other.
-                    return matches!(self.stage, Stage::Detached);
+                    return self.stage.is_detached();
                 }
             } else if !self.sq.is_empty() {
                 self.fail_pair(Some(reason.clone()));
@@ -310,7 +310,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             // too.
             let drops = self.ctx.unreliable && self.pair.as_ref().is_some_and(|pair| pair.drops);
             if drops && !self.drop_sends() {
-                return matches!(self.stage, Stage::Detached);
+                return self.stage.is_detached();
             }
             self.leave_stream();
             let waits = !self.sq.is_empty();

@@ -31,6 +31,96 @@ pub(super) const RTR_STAG: STag = STag(1);
 /// Delay before TCP is connected again after a refusal (`Timeouts::refused`).
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
+/// Phase in which an initiator sets up its stream: the attempt to connect to one address.
+///
+/// ```text
+///                      tcp_connected
+///   ┌───► TcpConnect ────────────────► AwaitReply
+///   │      │     │                        │
+///   │      │     └─ refused ─► Redial ◄───┘ closed: revision 1
+///   │      │                     │
+///   │      ▼                     │
+///   │    Failed                  │ redialed
+///   └────────────────────────────┘
+/// ```
+pub(crate) struct Startup {
+    initiator: Initiator,
+    step: Step,
+    /// Configuration of the MPA Request, for the retry with revision 1. `None`: the driver cannot
+    /// open another LLP stream.
+    config: Option<InitiatorConfig>,
+    /// End of the time in which a connect is retried after the peer's TCP has refused it.
+    retry_until: Option<Instant>,
+    /// Other addresses remain to be tried if TCP does not connect to this one.
+    more_addresses: bool,
+}
+
+/// Step of [`Startup`].
+enum Step {
+    /// TCP is being connected. The MPA Request is sent as soon as TCP is connected.
+    TcpConnect,
+    /// The driver has to open a new LLP stream to the same address, at this time or at once. Until
+    /// then there is no LLP stream.
+    Redial { at: Option<Instant> },
+    /// The MPA Request was sent.
+    AwaitReply,
+    /// TCP did not connect. The driver tries the next address, and posted work stays queued.
+    Failed(EndReason),
+}
+
+impl Startup {
+    /// Returns true while TCP itself is being connected, or is to be connected anew.
+    pub(super) fn is_connecting_tcp(&self) -> bool {
+        matches!(self.step, Step::TcpConnect | Step::Redial { .. })
+    }
+
+    /// Returns true if the MPA Request was sent.
+    pub(super) fn awaits_reply(&self) -> bool {
+        matches!(self.step, Step::AwaitReply)
+    }
+
+    /// Returns true if the driver has to open a new LLP stream to the same address.
+    pub(super) fn redials(&self) -> bool {
+        matches!(self.step, Step::Redial { .. })
+    }
+
+    /// Returns the reason why TCP did not connect, if the next address is to be tried.
+    pub(super) fn failure(&self) -> Option<&EndReason> {
+        match &self.step {
+            Step::Failed(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Schedules another connect after the peer's TCP refused one. Returns false if the time for
+    /// retries is over.
+    fn refused(&mut self, now: Instant) -> bool {
+        let next = after(now, ASK_AGAIN);
+        let asks = self.retry_until.is_some_and(|until| next <= until);
+        if asks {
+            self.step = Step::Redial { at: Some(next) };
+        }
+        asks
+    }
+
+    /// Begins a retry with revision 1 after this error of the MPA startup, if such a retry may
+    /// succeed and is possible (6581-10-05).
+    fn retry_with_revision_1(&mut self, error: StartupError) -> bool {
+        if error.may_retry_with_revision_1()
+            && let Some(config) = &mut self.config
+            && config.revision != Revision::One
+        {
+            config.revision = Revision::One;
+            if let Ok(initiator) = Initiator::new(config.clone()) {
+                self.initiator = initiator;
+                self.step = Step::Redial { at: None };
+                return true;
+            }
+        }
+        false
+    }
+}
+
 impl<Q: CompletionQueue> Connection<Q> {
     /// Starts an initiator: the MPA Request is sent once TCP is connected.
     ///
@@ -42,95 +132,129 @@ impl<Q: CompletionQueue> Connection<Q> {
         again: bool,
     ) -> Result<bool, ConfigError> {
         let initiator = Initiator::new(config.clone())?;
-        if self.failed_attempt.take().is_some() {
+        if self.failed_attempt().is_some() {
             // The next address of the same connect call.
             self.fin = FinState::default();
         } else if !self.begin_startup() {
             return Ok(false);
         }
-        self.retry = again.then_some(config);
         let timeouts = &self.ctx.settings.timeouts;
         let asks = again && !timeouts.refused.is_zero();
-        self.retry_until = asks.then(|| after(self.now, timeouts.refused));
-        self.retry_at = None;
-        self.stage = Stage::TcpConnect(Box::new(initiator));
-        self.timers.set(
-            Timer::Stage,
-            after(self.now, self.ctx.settings.timeouts.connect),
-        );
+        self.stage = Stage::Startup(Box::new(Startup {
+            initiator,
+            step: Step::TcpConnect,
+            config: again.then_some(config),
+            retry_until: asks.then(|| after(self.now, timeouts.refused)),
+            more_addresses: false,
+        }));
+        self.start_connect_timer();
         Ok(true)
     }
 
-    /// Schedules another connect after the peer's TCP refused one. Returns false if the time for
-    /// retries is over.
+    fn start_connect_timer(&mut self) {
+        let limit = self.ctx.settings.timeouts.connect;
+        self.timers.set(Timer::Stage, after(self.now, limit));
+    }
+
+    /// Handles a refusal by the peer's TCP. Returns false if the time for retries is over.
     pub(super) fn refused(&mut self) -> bool {
-        let next = after(self.now, ASK_AGAIN);
-        let asks = self.retry_until.is_some_and(|until| next <= until);
+        let now = self.now;
+        let asks = (self.stage.startup_mut()).is_some_and(|startup| startup.refused(now));
         if asks {
-            self.retry_at = Some(next);
             self.timers.clear(Timer::Stage);
         }
         asks
+    }
+
+    /// Sets whether other addresses remain to be tried if TCP does not connect to this one.
+    pub fn set_more_addresses(&mut self, more: bool) {
+        if let Some(startup) = self.stage.startup_mut() {
+            startup.more_addresses = more;
+        }
     }
 
     /// Ends the attempt to connect to one address, which has failed.
     ///
     /// Returns true if other addresses remain. Posted work then stays queued.
     pub(super) fn attempt_failed(&mut self, reason: &EndReason) -> bool {
-        if !self.more_addresses {
+        let Some(startup) = self.stage.startup_mut() else {
+            return false;
+        };
+        if !std::mem::take(&mut startup.more_addresses) {
             return false;
         }
-        self.failed_attempt = Some(reason.clone());
-        self.more_addresses = false;
-        self.stage = Stage::Detached;
-        self.retry_at = None;
+        startup.step = Step::Failed(reason.clone());
         self.timers.clear(Timer::Stage);
         true
     }
 
+    /// Returns the reason why TCP did not connect to the last address, until the next one is tried.
+    pub fn failed_attempt(&self) -> Option<&EndReason> {
+        self.stage.startup()?.failure()
+    }
+
     /// Stops trying addresses. Ends the connection if the last attempt failed.
     pub fn no_more_attempts(&mut self) {
-        self.more_addresses = false;
-        if let Some(reason) = self.failed_attempt.take() {
+        self.set_more_addresses(false);
+        if let Some(reason) = self.failed_attempt().cloned() {
             self.end(reason);
             self.detach(QpEvent::LlpLost);
         }
     }
 
-    /// Starts a retry after a refusal: the driver has opened the next LLP stream.
-    pub fn retry_connect(&mut self) {
-        self.retry_at = None;
-        self.timers.set(
-            Timer::Stage,
-            after(self.now, self.ctx.settings.timeouts.connect),
-        );
+    /// Returns the time of the next connect after a refusal. There is no LLP stream until then.
+    pub fn redials_at(&self) -> Option<Instant> {
+        match self.stage.startup()?.step {
+            Step::Redial { at } => at,
+            _ => None,
+        }
+    }
+
+    /// Starts a retry after a refusal, because its time has come. The driver then opens the LLP
+    /// stream.
+    pub fn redial_due(&mut self) {
+        if let Some(startup) = self.stage.startup_mut()
+            && startup.redials()
+        {
+            startup.step = Step::Redial { at: None };
+            self.start_connect_timer();
+        }
+    }
+
+    /// Records that the driver opens a new LLP stream to the same address.
+    pub fn redialed(&mut self) {
+        if let Some(startup) = self.stage.startup_mut()
+            && startup.redials()
+        {
+            startup.step = Step::TcpConnect;
+        }
     }
 
     /// Ends the connection, because no LLP stream can be opened. A refusal is not retried.
     pub fn not_connected(&mut self, error: LlpError) {
-        self.retry_until = None;
+        if let Some(startup) = self.stage.startup_mut() {
+            startup.retry_until = None;
+        }
         self.lost(error);
     }
 
     /// Sends the MPA Request, because TCP is connected.
     pub fn tcp_connected(&mut self) {
-        match std::mem::replace(&mut self.stage, Stage::Detached) {
-            Stage::TcpConnect(initiator) => {
-                self.tx
-                    .stage(|staged| staged.extend_from_slice(initiator.request()));
-                self.tx.end_of_startup();
-                let end = self.tx.framed_to();
-                self.recorder
-                    .startup_sent(self.now, initiator.request(), end);
-                tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, "TCP is connected; the MPA Request follows");
-                self.stage = Stage::AwaitReply(initiator);
-                self.timers.set(
-                    Timer::Stage,
-                    after(self.now, self.ctx.settings.timeouts.reply),
-                );
-            }
-            other => self.stage = other,
+        let Some(startup) = self.stage.startup_mut() else {
+            return;
+        };
+        if !matches!(startup.step, Step::TcpConnect) {
+            return;
         }
+        startup.step = Step::AwaitReply;
+        let request = startup.initiator.request();
+        self.tx.stage(|staged| staged.extend_from_slice(request));
+        self.tx.end_of_startup();
+        let end = self.tx.framed_to();
+        self.recorder.startup_sent(self.now, request, end);
+        tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, "TCP is connected; the MPA Request follows");
+        let limit = self.ctx.settings.timeouts.reply;
+        self.timers.set(Timer::Stage, after(self.now, limit));
     }
 
     /// Starts a responder: the consumer has accepted the peer's `request`.
@@ -196,10 +320,10 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Handles bytes received while the MPA Reply is awaited. Bytes after the Reply stay in `rx`.
     pub(super) fn receive_reply(&mut self, rx: &mut ReceiveBuffer) {
-        let Stage::AwaitReply(initiator) = &mut self.stage else {
+        let Some(startup) = self.stage.startup_mut() else {
             return;
         };
-        match initiator.receive(rx.filled()) {
+        match startup.initiator.receive(rx.filled()) {
             Ok((consumed, outcome)) => {
                 if outcome.is_some()
                     && let Some(reply) = rx.filled().get(..consumed)
@@ -359,17 +483,18 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Handles the end of the stream during startup.
     pub(super) fn startup_closed(&mut self, reset: bool) {
-        if let Stage::AwaitReply(initiator) = &mut self.stage {
-            let error = initiator.closed(reset);
-            self.startup_failed(error);
-        } else {
-            self.detach(QpEvent::StartupFailed);
+        match self.stage.startup_mut() {
+            Some(startup) if startup.awaits_reply() => {
+                let error = startup.initiator.closed(reset);
+                self.startup_failed(error);
+            }
+            _ => self.detach(QpEvent::StartupFailed),
         }
     }
 
     pub(super) fn startup_timed_out(&mut self) {
-        if let Stage::AwaitReply(initiator) = &mut self.stage {
-            let error = initiator.timed_out();
+        if let Some(startup) = self.stage.startup_mut() {
+            let error = startup.initiator.timed_out();
             self.startup_failed(error);
         }
     }
@@ -380,25 +505,16 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     fn startup_failed(&mut self, error: StartupError) {
         // 6581-10-05: tries once more with revision 1, if the settings allow it.
-        if error.may_retry_with_revision_1()
-            && self.ctx.settings.retry_with_revision_1
-            && let Some(config) = &mut self.retry
-            && config.revision != Revision::One
+        if self.ctx.settings.retry_with_revision_1
+            && let Some(startup) = self.stage.startup_mut()
+            && startup.retry_with_revision_1(error)
         {
-            config.revision = Revision::One;
-            if let Ok(initiator) = Initiator::new(config.clone()) {
-                tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, "retry with MPA revision 1");
-                self.stage = Stage::TcpConnect(Box::new(initiator));
-                self.recorder.stream_over(self.tx.taken_to());
-                self.tx = super::transmit::TxBatch::default();
-                self.fin = super::FinState::default();
-                self.timers.set(
-                    Timer::Stage,
-                    after(self.now, self.ctx.settings.timeouts.connect),
-                );
-                self.reconnect = true;
-                return;
-            }
+            tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, "retry with MPA revision 1");
+            self.recorder.stream_over(self.tx.taken_to());
+            self.tx = super::transmit::TxBatch::default();
+            self.fin = FinState::default();
+            self.start_connect_timer();
+            return;
         }
         // 5044-8-09: an invalid startup frame closes TCP at once.
         let reason = EndReason::StartupFailed { error };

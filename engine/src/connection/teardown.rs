@@ -158,7 +158,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// The FPDU that contains it has begun, and its bytes are lost. A Terminate would be taken for
     /// payload, and other bytes in their place would be placed as data. So the stream is reset.
     pub fn memory_in_place_gone(&mut self) {
-        if matches!(self.stage, Stage::Detached) {
+        if self.stage.is_detached() {
             return;
         }
         let owner = self.sq.unsent_payload(self.tx.taken_to());
@@ -228,9 +228,9 @@ impl<Q: CompletionQueue> Connection<Q> {
         self.fin.received = true;
         tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, midway, "FIN received");
         let message = match &self.stage {
-            Stage::Detached => return,
-            Stage::TcpConnect(_) | Stage::AwaitReply(_) => return self.startup_closed(false),
             Stage::Open(stream) => stream.rdmap.message_under_way(),
+            _ if self.stage.is_detached() => return,
+            _ => return self.startup_closed(false),
         };
         let midway = midway || message.is_some();
         let reason = match midway {
@@ -278,8 +278,8 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// error of TCP unchanged (5041-7-01).
     pub fn lost(&mut self, error: LlpError) {
         match &self.stage {
-            Stage::Detached => return,
-            Stage::TcpConnect(_) => {
+            _ if self.stage.is_detached() => return,
+            Stage::Startup(startup) if startup.is_connecting_tcp() => {
                 if matches!(error, LlpError::Refused { .. }) && self.refused() {
                     return;
                 }
@@ -291,12 +291,12 @@ impl<Q: CompletionQueue> Connection<Q> {
             }
             // 6581-10-05: a peer that resets may not understand our Request. A silent peer gives no
             // such sign.
-            Stage::AwaitReply(_)
+            Stage::Startup(_)
                 if matches!(error, LlpError::Reset { .. } | LlpError::Broken { .. }) =>
             {
                 return self.startup_closed(true);
             }
-            Stage::AwaitReply(_) | Stage::Open(_) => {
+            _ => {
                 let reason = EndReason::LlpLost { error };
                 if self.pair_lost(&reason) {
                     return;
@@ -317,17 +317,15 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Resets the connection on behalf of the consumer.
     pub fn abort(&mut self) {
-        // The stage is `Detached` also between the attempts for two addresses, while the connection
-        // is still being set up.
-        // Also while a QP meets its peer, or the peer has gone (`pair.rs`).
-        self.more_addresses = false;
-        self.failed_attempt = None;
+        // There is no stream between the attempts for two addresses, while the connection is still
+        // being set up.
+        // Nor is there one while a QP meets its peer, or the peer has gone (`pair.rs`).
         // And a QP for datagrams has no stage.
         let is_open = match self.ctx.datagrams {
             Some(_) => self.state == QpState::Rts,
             None => self.state == QpState::Connecting,
         };
-        if matches!(self.stage, Stage::Detached) && !is_open {
+        if self.stage.is_detached() && !is_open {
             return;
         }
         self.fin.abort = true;
@@ -358,8 +356,8 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Handles [`Timer::Stage`], which was due and is cleared.
     pub fn stage_timed_out(&mut self) {
         match &self.stage {
-            Stage::Detached => {}
-            Stage::TcpConnect(_) => {
+            _ if self.stage.is_detached() => {}
+            Stage::Startup(startup) if startup.is_connecting_tcp() => {
                 self.fin.abort = true;
                 if self.pair_lost(&EndReason::ConnectTimedOut)
                     || self.attempt_failed(&EndReason::ConnectTimedOut)
@@ -369,7 +367,7 @@ impl<Q: CompletionQueue> Connection<Q> {
                 self.end(EndReason::ConnectTimedOut);
                 self.detach(QpEvent::LlpLost);
             }
-            Stage::AwaitReply(_) => self.startup_timed_out(),
+            Stage::Detached | Stage::Startup(_) => self.startup_timed_out(),
             Stage::Open(stream) if stream.first_awaited && self.state == QpState::Rts => {
                 self.first_fpdu_timed_out();
             }
@@ -382,7 +380,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// `sending`: the peer has not read the bytes that this side sent. Otherwise it has not
     /// finished an FPDU that it began.
     pub fn stalled(&mut self, sending: bool) {
-        if matches!(self.stage, Stage::Detached) {
+        if self.stage.is_detached() {
             return;
         }
         self.fin.abort = true;
@@ -398,7 +396,6 @@ impl<Q: CompletionQueue> Connection<Q> {
         self.event(event);
         self.stage = Stage::Detached;
         self.close = None;
-        self.retry_at = None;
         self.timers.clear_stream();
         self.wake_up = WakeUp::Done;
         self.recorder.stream_over(self.tx.taken_to());

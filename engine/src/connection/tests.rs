@@ -12,7 +12,7 @@ use uwarp_rdmap::Terminate;
 
 use super::post::PostErrorKind;
 use super::receive_queue::ReceiveQueue;
-use super::{BufferPool, Stage};
+use super::{BufferPool, LlpOrder, Stage};
 use crate::completion::{Completion, QueueOfRing, Ring, Status};
 use crate::connection::SrqInner;
 use crate::event::EndReason;
@@ -172,7 +172,7 @@ fn an_abort_between_two_addresses_ends_the_attempts() {
     let mut end = End::new(&Memory::new(), &settings);
     let config = || initiator_config(&settings);
     assert!(end.conn.start_initiator(config(), true).unwrap());
-    end.conn.more_addresses = true;
+    end.conn.set_more_addresses(true);
     let addr = "192.0.2.1:7".parse().unwrap();
     end.conn.not_connected(LlpError::Unreachable { addr });
     assert_eq!(end.conn.state, QpState::Connecting);
@@ -287,7 +287,7 @@ fn a_peer_that_vanishes_before_its_reply_has_not_refused_our_request() {
     let error = crate::llp::LlpError::TimedOut { addr };
     end.conn.lost(error);
     assert!(matches!(end.conn.end, Some(EndReason::LlpLost { error: lost }) if lost == error));
-    assert!(!end.conn.reconnect && end.conn.state == QpState::Error);
+    assert!(end.conn.llp_order() != LlpOrder::Reconnect && end.conn.state == QpState::Error);
 }
 
 #[test]

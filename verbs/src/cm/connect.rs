@@ -378,7 +378,7 @@ fn start_locked(
     }
     match starter {
         Starter::Id(observer) => locked.set_observer(observer),
-        Starter::Call { more_addresses } => locked.driven.conn.more_addresses = more_addresses,
+        Starter::Call { more_addresses } => locked.driven.conn.set_more_addresses(more_addresses),
         Starter::Number => {}
     }
     let attached = open().and_then(|llp| qp.attach(locked, llp, held, target));
@@ -402,7 +402,7 @@ pub(crate) fn connect_outcome(
     to: SocketAddr,
 ) -> Option<Result<Connected, ConnectError>> {
     let conn = &locked.driven.conn;
-    if let Some(reason) = &conn.failed_attempt {
+    if let Some(reason) = conn.failed_attempt() {
         return Some(Err(ConnectError::new(to, reason.clone())));
     }
     match (&conn.negotiated, &conn.end) {

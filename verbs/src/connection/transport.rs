@@ -104,13 +104,13 @@ impl QpInner {
     pub(super) fn reconnect(&self, locked: &mut Locked) {
         self.retire(locked, None);
         locked.driven.rx = ReceiveBuffer::default();
-        if let Some(when) = locked.driven.conn.retry_at {
+        if let Some(when) = locked.driven.conn.redials_at() {
             locked
                 .registration
                 .set_timer(&self.device.background, Some(when));
             return;
         }
-        locked.driven.conn.reconnect = false;
+        locked.driven.conn.redialed();
         let Some((local, to)) = locked.target else {
             return;
         };
@@ -156,12 +156,12 @@ impl QpInner {
 
     /// Starts the next attempt to connect if it is due.
     pub(super) fn retry_connect(&self, locked: &mut Locked, now: Instant) {
-        let Some(when) = locked.driven.conn.retry_at else {
+        let Some(when) = locked.driven.conn.redials_at() else {
             return;
         };
         if when <= now {
             locked.driven.conn.set_now(now);
-            locked.driven.conn.retry_connect();
+            locked.driven.conn.redial_due();
             self.reconnect(locked);
         } else {
             locked
