@@ -22,6 +22,7 @@
 mod buffer_pool;
 mod closing;
 mod datagram;
+mod framing;
 mod inbound;
 mod local;
 mod outbound;
@@ -35,6 +36,7 @@ mod recorder;
 mod send_fast_path;
 mod send_immediate;
 mod srq;
+mod stage;
 mod staging_account;
 mod startup;
 mod teardown;
@@ -46,16 +48,15 @@ mod work;
 mod write_fast_path;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::llp::{Keepalive, SendHints};
-use crate::mem::{Access, Asker, RegionTable, Target};
+use crate::mem::{Access, Asker, RegionTable};
 use crate::state::{QpEvent, QpState};
 use crate::timers::{Timer, Timers};
 use crate::times::{after, earlier};
 use tracing::Span;
-use uwarp_mpa::{Deframer, FpduSegments, Framer, Negotiated, SendGate};
-use uwarp_rdmap::{Opcode, OutMessage, SendKind, Stream};
+use uwarp_mpa::{FpduSegments, Negotiated};
 
 use crate::cause::{Cause, LocalProblem};
 use crate::completion::{Completion, CompletionQueue, CqOverflow, Pushing};
@@ -65,13 +66,11 @@ use crate::policy::transfer::EMSS_INTERVAL;
 pub use crate::policy::transfer::PARTS_PER_CALL;
 use crate::policy::{Heuristic, is_on};
 use crate::settings::{ConnectionSettings, OnNoReceive};
-use closing::Close;
 use receive_queue::ReceiveQueue;
 use recorder::Recorder;
+use stage::{OpenStream, Stage};
 use startup::Startup;
 use transmit::TxBatch;
-use wake_up::WakeUp;
-use work::ImmediateData;
 pub use work::SendQueue;
 
 pub use buffer_pool::BufferPool;
@@ -124,7 +123,7 @@ pub struct QpContext<Q> {
     pub keepalive: Option<Keepalive>,
 }
 
-impl<Q: CompletionQueue> QpContext<Q> {
+impl<Q> QpContext<Q> {
     /// Identifies the QP to the region table. `access`: rights that the peer has through the QP.
     pub(crate) fn asker(&self, access: Access) -> Asker {
         Asker {
@@ -133,116 +132,14 @@ impl<Q: CompletionQueue> QpContext<Q> {
             access,
         }
     }
+}
 
+impl<Q: CompletionQueue> QpContext<Q> {
     /// Removes the completions of the QP from its CQs.
     pub fn purge_completions(&self) {
         self.send_cq.purge();
         self.recv_cq.purge();
     }
-}
-
-/// Phase of the LLP stream of a connection, with the data whose life is that of the phase.
-///
-/// ```text
-///                start_initiator                Reply accepted
-///   Detached ──────────────────────► Startup ──────────────────► Open
-///      ▲  │                             │                         ▲ │
-///      │  └───────── start_responder (accept), start_open ────────┘ │
-///      │                                │                           │
-///      └── failed, refused, timed out, aborted, closed ─────────────┘
-/// ```
-///
-/// A snapshot in `connection/tests.rs` shows the effect of each event in each stage.
-pub(crate) enum Stage {
-    /// No LLP stream.
-    Detached,
-    /// An initiator connects TCP, and then waits for the MPA Reply.
-    Startup(Box<Startup>),
-    /// Full Operation: FPDUs in both directions.
-    Open(Box<OpenStream>),
-}
-
-impl Stage {
-    fn startup(&self) -> Option<&Startup> {
-        match self {
-            Stage::Startup(startup) => Some(startup),
-            Stage::Detached | Stage::Open(_) => None,
-        }
-    }
-
-    fn startup_mut(&mut self) -> Option<&mut Startup> {
-        match self {
-            Stage::Startup(startup) => Some(startup),
-            Stage::Detached | Stage::Open(_) => None,
-        }
-    }
-
-    /// Returns true if there is no LLP stream, and none is being set up. That is so also between
-    /// the attempts for two addresses.
-    fn is_detached(&self) -> bool {
-        match self {
-            Stage::Detached => true,
-            Stage::Startup(startup) => startup.failure().is_some(),
-            Stage::Open(_) => false,
-        }
-    }
-}
-
-/// The protocol layers of an open stream.
-pub(crate) struct OpenStream {
-    pub(crate) deframer: Deframer,
-    pub(crate) framer: Framer,
-    pub(crate) rdmap: Stream,
-    pub(crate) gate: SendGate,
-    pub(crate) negotiated: Negotiated,
-    /// Current MULPDU: maximum length of a ULPDU to send, in bytes.
-    pub(crate) mulpdu: usize,
-    /// This side sends Markers. Payload is sent in place only without them.
-    pub(crate) markers: bool,
-    /// Owner of the message that is being framed; `None` between messages.
-    pub(crate) current: Option<Current>,
-    /// Message of `current`. It is overwritten in place, because moving an `OutMessage` costs as
-    /// much as framing a small message.
-    pub(crate) message: OutMessage,
-    /// The last message was a Read or Atomic Response, so the send queue has the next turn.
-    pub(crate) answered_last: bool,
-    /// Responder: the first FPDU has not arrived yet.
-    pub(crate) first_awaited: bool,
-    /// First RFC 7306 message that this side began to send. It explains a Terminate from a peer
-    /// that does not support RFC 7306.
-    pub(crate) extension: Option<Opcode>,
-    /// Initiator: the Read that serves as RTR indication is outstanding. It belongs to no work
-    /// request.
-    pub(crate) rtr_read: bool,
-    /// The peer takes Immediate Data that belongs to a Send
-    /// ([`send_immediate`](send_immediate)).
-    pub(crate) send_immediate: bool,
-}
-
-/// Owner of the message that is currently being framed.
-pub(crate) enum Current {
-    /// A work request of the send queue.
-    Work { then: Then },
-    /// The RTR indication of RFC 6581: no work request, no payload.
-    Rtr,
-    /// An empty Read that confirms Writes (`SendQueue::unconfirmed`).
-    Confirmation,
-    /// A Read or Atomic Response. `source` is `None` for an empty Read Response and for an Atomic
-    /// Response.
-    Response { source: Option<Target> },
-}
-
-/// Second message of a work request, which directly follows the first one.
-#[derive(Clone, Copy)]
-pub(crate) enum Then {
-    Nothing,
-    /// The Immediate Data of a Write.
-    Immediate(ImmediateData),
-    /// The Send of Immediate Data.
-    Send {
-        kind: SendKind,
-        len: u32,
-    },
 }
 
 /// Action that the driver must take on the LLP.
@@ -297,12 +194,6 @@ pub struct Connection<Q> {
     pub events: Vec<ConnectionEvent>,
     /// Timers of the connection, and of its driver.
     pub timers: Timers,
-    /// Initiator: state of the second FPDU, which is sent if the peer does not answer the first
-    /// one.
-    wake_up: WakeUp,
-    /// Total time that the message may wait, from the start of the wait. It is set when the peer
-    /// closes during the wait, and is shorter than the configured time.
-    pub(crate) shortened_hold: Option<Duration>,
     /// [`AsyncEvent::LastWqeReached`](crate::event::AsyncEvent::LastWqeReached) was raised.
     pub raised_last_wqe: bool,
     /// CQ overflow that lost a completion of this QP. The connection still has to be ended because
@@ -312,15 +203,10 @@ pub struct Connection<Q> {
     pub discards: bool,
     /// Progress of closing the LLP stream.
     pub fin: FinState,
-    /// The close that is under way, with its time limit.
-    close: Option<Close>,
     /// State of a QP that is connected by its number. `None`: it is connected by an address.
     pair: Option<Box<Pair>>,
     /// Writes of the next stream complete when the peer has placed them.
     placed_writes: bool,
-    /// Bytes that the LLP has taken and the peer has not acknowledged, as last reported by the
-    /// driver.
-    pub unacknowledged: u64,
     /// The handle of the QP was dropped, so the program no longer needs the connection.
     pub orphaned: bool,
     /// Negotiated parameters, kept after the stream is gone.
@@ -333,12 +219,6 @@ pub struct Connection<Q> {
     pub(crate) emss_due: u64,
     /// Initiator: startup has reached Full Operation. Stays true when the connection ends.
     pub established: bool,
-    /// Number of bytes of the peer's last Write, and whether more of that Write follows.
-    last_write: (u32, bool),
-    /// Immediate Data that has arrived for the next Send.
-    immediate_of_send: Option<[u8; 4]>,
-    /// A non-empty Write from the peer completed and no event has been raised for it yet.
-    unreported_write: bool,
     /// Flight recorder: headers of the last frames.
     recorder: Recorder,
     /// Span of the connection for `tracing`. Disabled if there was no subscriber when it began.
@@ -382,26 +262,19 @@ impl<Q: CompletionQueue> Connection<Q> {
             cause: None,
             events: Vec::new(),
             timers: Timers::default(),
-            wake_up: WakeUp::Done,
-            shortened_hold: None,
             raised_last_wqe: false,
             lost: None,
             discards: false,
             #[cfg(test)]
             fast_sends: 0,
             fin: FinState::default(),
-            close: None,
             pair: None,
-            unacknowledged: 0,
             orphaned: false,
             negotiated: None,
             now,
             emss: 536,
             emss_due: EMSS_INTERVAL,
             established: false,
-            last_write: (0, false),
-            immediate_of_send: None,
-            unreported_write: false,
             recorder: Recorder::new(now),
             span: Span::none(),
         }
@@ -437,15 +310,14 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Returns the numbers of Reads and atomics in progress: those of the peer, which count towards
     /// IRD, and those of this side, which count towards ORD.
     pub fn places_used(&self) -> (u16, u16) {
-        let Stage::Open(stream) = &self.stage else {
-            return (0, 0);
-        };
         // At most IRD and ORD, which have 16 bits.
         let places = |used: usize| u16::try_from(used).unwrap_or(u16::MAX);
-        (
-            places(stream.rdmap.requests_unanswered()),
-            places(stream.rdmap.requests_outstanding()),
-        )
+        self.stage.open().map_or((0, 0), |stream| {
+            (
+                places(stream.rdmap.requests_unanswered()),
+                places(stream.rdmap.requests_outstanding()),
+            )
+        })
     }
 
     /// Makes an ended connection ready for another one. Returns false while it is in use.
@@ -545,44 +417,24 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Returns true if the next [`Self::fill`] may find something to frame.
     pub fn has_unsent(&self) -> bool {
-        match &self.stage {
-            Stage::Open(stream) => {
-                stream.current.is_some()
-                    || stream.rdmap.requests_pending()
-                    || self.sq.next_to_send().is_some()
-                    || self.sq.unconfirmed().is_some() && stream.rdmap.ord_available()
-            }
-            _ => false,
-        }
+        (self.stage.open()).is_some_and(|stream| stream.has_unsent(&self.sq))
     }
 
     /// Returns true if all that is to be sent are Responses to empty Reads, which nearly always
     /// confirm Writes of the peer.
     pub fn owes_only_confirmations(&self) -> bool {
-        let Stage::Open(stream) = &self.stage else {
-            return false;
-        };
+        let owes = |stream: &OpenStream| stream.owes_only_confirmations(&self.sq);
         self.state == QpState::Rts
             && self.tx.is_empty()
-            && stream.current.is_none()
-            && stream.rdmap.only_empty_reads_pending()
-            && self.sq.next_to_send().is_none()
-            && self.sq.unconfirmed().is_none()
+            && self.stage.open().is_some_and(owes)
             && self.llp_order() == LlpOrder::Keep
     }
 
     /// Returns true if no posted work and no request of the peer is unfinished. In Terminate,
     /// always returns true.
     fn drained(&self) -> bool {
-        if self.state == QpState::Terminate {
-            return true;
-        }
-        match &self.stage {
-            Stage::Open(stream) => {
-                self.sq.is_empty() && stream.current.is_none() && !stream.rdmap.requests_pending()
-            }
-            _ => true,
-        }
+        let is_drained = |stream: &OpenStream| stream.is_drained(&self.sq);
+        self.state == QpState::Terminate || self.stage.open().is_none_or(is_drained)
     }
 
     /// Adds a completion to the send CQ. `places`: number of places in the send queue that are
@@ -655,11 +507,8 @@ impl<Q: CompletionQueue> Connection<Q> {
         self.tx.taken(bytes);
         self.time_wake_up();
         self.retire();
-        // The event of the peer's Write is raised when no request of this side is outstanding. The
-        // last one may just have been retired without a completion.
-        if self.unreported_write && self.sq.is_empty() {
-            self.raise_write_event();
-        }
+        // The last request may just have been retired without a completion.
+        self.report_write();
     }
 
     /// Returns true if the EMSS of the LLP should be queried before the next batch is framed.
@@ -692,8 +541,8 @@ impl<Q: CompletionQueue> Connection<Q> {
     pub fn set_emss(&mut self, emss: usize) {
         self.emss_due = self.tx.taken_to() + EMSS_INTERVAL;
         self.emss = emss;
-        if let Stage::Open(stream) = &mut self.stage {
-            stream.mulpdu = self.ctx.settings.fpdu_segments.mulpdu(emss, stream.markers);
+        if let Some(stream) = self.stage.open_mut() {
+            stream.outbound.framing.set_emss(emss);
         }
     }
 }

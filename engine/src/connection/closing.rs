@@ -1,19 +1,21 @@
 //! The graceful close, and the close after a Terminate: data that must arrive, time limits, and
 //! failures.
 
+use std::time::{Duration, Instant};
+
 use crate::close_timer::{CloseTimer, LEAST};
 use crate::state::{QpEvent, QpState};
 use crate::timers::Timer;
 use crate::times::after;
 
 use super::LOG_TARGET;
-use super::{Connection, Stage};
+use super::{Connection, OpenStream};
 use crate::completion::CompletionQueue;
 use crate::event::{AsyncEvent, ConnectionEvent, EndReason};
 use crate::policy::transfer::ACKNOWLEDGED_CHECK;
 
 /// A close that is under way.
-pub(super) struct Close {
+pub(crate) struct Close {
     timer: CloseTimer,
     /// Stream position up to which everything must be acknowledged.
     ///
@@ -26,12 +28,84 @@ pub(super) struct Close {
     owed: usize,
     /// Number of Read Response bytes received since such bytes last restarted the time limit.
     answered: u64,
+    /// Bytes that the LLP has taken and the peer has not acknowledged, as last reported by the
+    /// driver.
+    unacknowledged: u64,
 }
 
 impl Close {
     /// Sets the stream position up to which everything must be acknowledged.
     pub(super) fn waits_for(&mut self, goal: u64) {
         self.goal = goal;
+    }
+
+    /// Records that a segment was framed.
+    ///
+    /// `answer`: the segment belongs to the answer to a request of the peer, and not to local work.
+    /// `last`: the segment is the last one of its message. `end`: stream position after it.
+    pub(super) fn framed(&mut self, answer: bool, last: bool, end: u64) {
+        if answer {
+            // Requests are answered in the order in which they arrived.
+            if self.owed == 0 {
+                return;
+            }
+            self.owed -= usize::from(last);
+        }
+        self.waits_for(end);
+    }
+
+    /// Records that a part of the answer to a local request was placed.
+    ///
+    /// A close continues while the peer answers earlier requests at the pace of [`CloseTimer`] or
+    /// faster.
+    pub(super) fn answered(&mut self, bytes: u64, complete: bool, now: Instant) {
+        self.answered += bytes;
+        if complete || self.answered >= LEAST {
+            self.answered = 0;
+            self.timer.restart(now);
+        }
+    }
+
+    /// Makes the close wait for no more answers, because none are sent after a Terminate.
+    pub(super) fn clear_owed_answers(&mut self) {
+        self.owed = 0;
+    }
+
+    /// Stream position up to which the peer has acknowledged bytes. `taken`: position up to which
+    /// the LLP has taken them.
+    fn acknowledged(&self, taken: u64) -> u64 {
+        taken.saturating_sub(self.unacknowledged)
+    }
+
+    /// Number of bytes that must be acknowledged and are not yet.
+    fn undelivered(&self, taken: u64) -> u64 {
+        self.goal.saturating_sub(self.acknowledged(taken))
+    }
+}
+
+impl OpenStream {
+    /// Starts the time limit of the close at `from`, or restarts it after progress. Everything
+    /// framed so far, up to `goal`, must be acknowledged. Returns when the first check is due.
+    fn start_close(&mut self, from: Instant, limit: Duration, goal: u64) -> Instant {
+        let close = self.close.get_or_insert_with(|| Close {
+            timer: CloseTimer::new(from, limit),
+            goal,
+            owed: 0,
+            answered: 0,
+            unacknowledged: 0,
+        });
+        close.goal = goal;
+        close.timer.restart(from);
+        close.timer.first_check(from)
+    }
+
+    /// Records how many received requests of the peer are not answered.
+    ///
+    /// The close waits for these answers, and not for answers to later requests.
+    fn count_owed_answers(&mut self) {
+        if let Some(close) = &mut self.close {
+            close.owed = self.rdmap.requests_unanswered();
+        }
     }
 }
 
@@ -51,9 +125,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             QpState::Rts => {
                 self.event(QpEvent::Disconnect);
                 self.end(EndReason::LocalDisconnect);
-                self.fin.wanted = true;
-                self.start_close_timer();
-                self.count_owed_answers();
+                self.begin_close();
                 true
             }
             QpState::Connecting => {
@@ -82,7 +154,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     pub fn fin_sent(&mut self) {
         self.fin.sent = true;
         tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, "FIN sent");
-        if let Stage::Open(stream) = &mut self.stage {
+        if let Some(stream) = self.stage.open_mut() {
             stream.rdmap.close();
         }
         self.start_close_timer();
@@ -104,6 +176,16 @@ impl<Q: CompletionQueue> Connection<Q> {
         }
     }
 
+    /// Begins a graceful close: a FIN follows the posted work, and the answers to the requests that
+    /// have arrived.
+    pub(super) fn begin_close(&mut self) {
+        self.fin.wanted = true;
+        self.start_close_timer();
+        if let Some(stream) = self.stage.open_mut() {
+            stream.count_owed_answers();
+        }
+    }
+
     /// Starts the time limit of the close, or restarts it after progress. Everything framed so far
     /// must be acknowledged.
     pub(super) fn start_close_timer(&mut self) {
@@ -111,79 +193,32 @@ impl<Q: CompletionQueue> Connection<Q> {
         let from = hold.map_or(self.now, |hold| hold.max(self.now));
         let limit = self.ctx.settings.timeouts.close;
         let goal = self.tx.framed_to();
-        let close = self.close.get_or_insert_with(|| Close {
-            timer: CloseTimer::new(from, limit),
-            goal,
-            owed: 0,
-            answered: 0,
-        });
-        close.goal = goal;
-        close.timer.restart(from);
-        self.timers.set(Timer::Stage, close.timer.first_check(from));
-    }
-
-    /// Records how many received requests of the peer are not answered.
-    ///
-    /// The close waits for these answers, and not for answers to later requests.
-    pub(super) fn count_owed_answers(&mut self) {
-        if let (Some(close), Stage::Open(stream)) = (&mut self.close, &self.stage) {
-            close.owed = stream.rdmap.requests_unanswered();
-        }
-    }
-
-    /// Makes the close wait for no more answers, because none are sent after a Terminate.
-    pub(super) fn clear_owed_answers(&mut self) {
-        if let Some(close) = &mut self.close {
-            close.owed = 0;
-        }
-    }
-
-    /// Records that a segment was framed.
-    ///
-    /// `answer`: the segment belongs to the answer to a request of the peer, and not to local work.
-    /// `last`: the segment is the last one of its message.
-    pub(super) fn framed_in_close(&mut self, answer: bool, last: bool) {
-        let Some(close) = &mut self.close else {
-            return;
-        };
-        if answer {
-            // Requests are answered in the order in which they arrived.
-            if close.owed == 0 {
-                return;
-            }
-            close.owed -= usize::from(last);
-        }
-        close.waits_for(self.tx.framed_to());
-    }
-
-    /// Records that a part of the answer to a local request was placed.
-    ///
-    /// A close continues while the peer answers earlier requests at the pace of [`CloseTimer`] or
-    /// faster.
-    pub(super) fn answered_in_close(&mut self, bytes: u64, complete: bool) {
-        let now = self.now;
-        let Some(close) = &mut self.close else {
-            return;
-        };
-        close.answered += bytes;
-        if complete || close.answered >= LEAST {
-            close.answered = 0;
-            close.timer.restart(now);
+        if let Some(stream) = self.stage.open_mut() {
+            let check = stream.start_close(from, limit, goal);
+            self.timers.set(Timer::Stage, check);
         }
     }
 
     /// Returns true while a close is under way. The driver then reports the number of
     /// unacknowledged bytes before it reports the deadline, a FIN or a loss.
     pub fn is_closing(&self) -> bool {
-        self.close.is_some()
+        self.stage.close().is_some()
+    }
+
+    /// Records the number of bytes that the LLP has taken and the peer has not acknowledged.
+    pub fn set_unacknowledged(&mut self, bytes: u64) {
+        if let Some(close) = self.stage.close_mut() {
+            close.unacknowledged = bytes;
+        }
     }
 
     /// Checks the progress of the close, and ends the connection if there was none for too long.
     pub(super) fn check_close_progress(&mut self) {
-        let acknowledged = self.acknowledged();
-        let Some(close) = &mut self.close else {
+        let taken = self.tx.taken_to();
+        let Some(close) = self.stage.close_mut() else {
             return;
         };
+        let acknowledged = close.acknowledged(taken);
         match close.timer.look(self.now, acknowledged, close.goal) {
             Some(next) => {
                 self.timers.set(Timer::Stage, next);
@@ -211,20 +246,15 @@ impl<Q: CompletionQueue> Connection<Q> {
         self.detach(QpEvent::LlpLost);
     }
 
-    /// Stream position up to which the peer has acknowledged bytes.
-    fn acknowledged(&self) -> u64 {
-        self.tx.taken_to().saturating_sub(self.unacknowledged)
-    }
-
     /// Number of bytes that must be acknowledged and are not yet.
     fn undelivered(&self) -> u64 {
-        let acknowledged = self.acknowledged();
-        (self.close.as_ref()).map_or(0, |close| close.goal.saturating_sub(acknowledged))
+        let taken = self.tx.taken_to();
+        (self.stage.close()).map_or(0, |close| close.undelivered(taken))
     }
 
     /// Returns true if work would be lost if the connection ended now.
     fn loses_work(&self) -> bool {
-        let owes = self.close.as_ref().is_some_and(|close| close.owed > 0);
+        let owes = self.stage.close().is_some_and(|close| close.owed > 0);
         self.undelivered() > 0 || !self.sq.is_empty() || owes
     }
 

@@ -135,7 +135,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             // requests that register memory.
             let (index, stag) = (0, sge.lkey);
             let kind = LocalFaultKind::InvalidKey { lkey: stag };
-            let fault = self.late_fault(wqe);
+            let fault = self.ctx.late_fault(wqe);
             let fault = fault.unwrap_or(crate::mem::LocalFault { index, kind });
             return Err(LocalProblem::Element(fault));
         }

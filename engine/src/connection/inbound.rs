@@ -8,13 +8,14 @@ use crate::state::QpState;
 use crate::timers::{Timer, Timers};
 use crate::times::after;
 use uwarp_ddp::{DdpError, Header, STag, TaggedFault, UntaggedFault};
-use uwarp_mpa::{Step, Ulpdu};
+use uwarp_mpa::{Negotiated, Role};
 use uwarp_rdmap::{
     AtomicFault, AtomicRequestHeader, HEAD_LEN, Inbound, Memory, Opcode, QN_SEND,
     ReadRequestHeader, StreamError,
 };
 
 use super::LOG_TARGET;
+use super::framing::{Deframing, Step, Ulpdu};
 use super::receive_buffer::ReceiveBuffer;
 use super::receive_queue::ReceiveQueue;
 use super::send_immediate;
@@ -24,6 +25,85 @@ use crate::completion::{CompletionQueue, Status};
 use crate::event::{AsyncEvent, ConnectionEvent};
 use crate::mutants::mutate;
 use crate::settings::OnNoReceive;
+
+/// The receiving half of an open stream.
+pub(crate) struct InboundHalf {
+    deframing: Deframing,
+    /// Responder: the first FPDU has not arrived yet.
+    pub(super) first_awaited: bool,
+    /// Initiator: the Read that serves as RTR indication is outstanding. It belongs to no work
+    /// request.
+    pub(super) rtr_read: bool,
+    /// Number of bytes of the peer's last Write, and whether more of that Write follows.
+    last_write: (u32, bool),
+    /// A non-empty Write from the peer completed and no event has been raised for it yet.
+    pub(super) unreported_write: bool,
+    /// Immediate Data that has arrived for the next Send ([`send_immediate`]).
+    immediate_of_send: Option<[u8; 4]>,
+    /// Total time that the message may wait for a receive, from the start of the wait. It is set
+    /// when the peer closes during the wait, and is shorter than the configured time.
+    pub(super) shortened_hold: Option<Duration>,
+}
+
+impl InboundHalf {
+    pub(super) fn new(negotiated: &Negotiated) -> Self {
+        InboundHalf {
+            deframing: Deframing::new(negotiated),
+            first_awaited: negotiated.role == Role::Responder,
+            rtr_read: false,
+            last_write: (0, false),
+            unreported_write: false,
+            immediate_of_send: None,
+            shortened_hold: None,
+        }
+    }
+
+    /// Returns true if the peer has sent a segment.
+    pub(super) fn has_begun(&self) -> bool {
+        self.deframing.has_begun()
+    }
+
+    /// Counts the bytes of a Write. If Immediate Data follows the Write, its completion reports
+    /// them.
+    #[inline]
+    pub(super) fn count_write(&mut self, len: u32, last: bool) {
+        let before = match self.last_write {
+            (bytes, true) => bytes,
+            (_, false) => 0,
+        };
+        let bytes = before.saturating_add(len);
+        self.last_write = (bytes, !last);
+        self.unreported_write |= last && bytes > 0;
+    }
+
+    /// Records that a Send was delivered. Returns the Immediate Data that came for it.
+    #[inline]
+    pub(super) fn send_delivered(&mut self) -> Option<[u8; 4]> {
+        self.last_write = (0, false);
+        self.immediate_of_send.take()
+    }
+
+    /// Records the arrival of Immediate Data, which belongs to the next Send (`of_send`) or stands
+    /// alone. Returns the number of bytes of the Write that it follows.
+    fn immediate_arrived(&mut self, data: [u8; 8], of_send: bool) -> u32 {
+        let [a, b, c, d, ..] = data;
+        self.immediate_of_send = of_send.then_some([a, b, c, d]);
+        match of_send {
+            true => 0,
+            false => std::mem::take(&mut self.last_write).0,
+        }
+    }
+}
+
+/// Outcome of taking a receive for a message.
+enum Take {
+    /// A receive was taken, or the message is dropped.
+    Taken,
+    /// There is no receive, and the message may not wait for one.
+    Missing,
+    /// The message waits for a receive.
+    Held,
+}
 
 /// The memory and receive queue of a QP, against which RDMAP checks a segment.
 struct View<'a, Q> {
@@ -87,14 +167,12 @@ impl<Q: CompletionQueue> Connection<Q> {
         {
             self.receive_reply(rx);
         }
-        if matches!(self.stage, Stage::Open(_)) {
+        if self.is_open() {
             self.receive_fpdus(rx);
         }
         // Reads may now be complete, and must complete in order with the Sends before them.
         self.retire();
-        if self.unreported_write && self.sq.is_empty() {
-            self.raise_write_event();
-        }
+        self.report_write();
     }
 
     fn receive_fpdus(&mut self, rx: &mut ReceiveBuffer) {
@@ -109,11 +187,11 @@ impl<Q: CompletionQueue> Connection<Q> {
                 at = rx.filled().len();
                 break;
             }
-            let Stage::Open(stream) = &mut self.stage else {
+            let Some(stream) = self.stage.open_mut() else {
                 break;
             };
             // By reference, here and below: moving the result costs as much as computing it.
-            match &stream.deframer.next(&rx.filled()[at..]) {
+            match &stream.inbound.deframing.next(&rx.filled()[at..]) {
                 Ok(Step::Need(bytes)) => {
                     rx.set_missing(bytes - (rx.filled().len() - at));
                     break;
@@ -130,11 +208,8 @@ impl<Q: CompletionQueue> Connection<Q> {
                 Err(error) => {
                     targets.leave();
                     self.recorder.damaged(self.now, &rx.filled()[at..]);
-                    self.end_in_violation(
-                        StreamError::Mpa(error.code().code()),
-                        Cause::framing(*error),
-                        None,
-                    );
+                    let (error, cause) = Deframing::violation(*error);
+                    self.end_in_violation(error, cause, None);
                 }
             }
         }
@@ -143,7 +218,7 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Handles one validated ULPDU. Returns false, with no effect, if it has to wait for a receive.
     fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>, targets: &mut WriteTargetCache) -> bool {
-        let Stage::Open(stream) = &mut self.stage else {
+        let Some(stream) = self.stage.open_mut() else {
             return true;
         };
         if stream.gate.fpdu_validated() {
@@ -163,21 +238,24 @@ impl<Q: CompletionQueue> Connection<Q> {
             (!self.fin.wanted).then_some(&mut self.timers),
             self.ctx.qp_num,
         );
-        let hidden = rtr_send || stream.send_immediate && send_immediate::is_of_send(head);
+        let hidden = rtr_send || stream.outbound.send_immediate && send_immediate::is_of_send(head);
         let takes = !hidden && stream.rdmap.takes_receive(head);
         if takes {
             targets.leave();
         }
-        if takes && !self.take_receive() {
-            if let Stage::Open(stream) = &mut self.stage {
-                stream.deframer.put_back(ulpdu);
-            }
-            return false;
-        }
-        self.recorder.received(self.now, head, ulpdu.len());
-        let Stage::Open(stream) = &mut self.stage else {
+        let take = takes.then(|| self.take_receive());
+        let Some(stream) = self.stage.open_mut() else {
             return true;
         };
+        match take {
+            Some(Take::Held) => {
+                stream.inbound.deframing.put_back(ulpdu);
+                return false;
+            }
+            Some(Take::Taken) => stream.inbound.shortened_hold = None,
+            Some(Take::Missing) | None => {}
+        }
+        self.recorder.received(self.now, head, ulpdu.len());
         let view = View {
             ctx: &self.ctx,
             asker: self.ctx.asker(self.access),
@@ -193,7 +271,7 @@ impl<Q: CompletionQueue> Connection<Q> {
                 len,
                 last,
             }) => {
-                self.count_write(len, last);
+                stream.inbound.count_write(len, last);
                 if let Some(Some(landing)) = *target {
                     self.place_write(landing, targets, ulpdu, payload_at, len);
                 }
@@ -221,19 +299,18 @@ impl<Q: CompletionQueue> Connection<Q> {
         })
     }
 
-    /// Takes a receive for the message that begins. Returns false if the message has to wait for
-    /// one.
+    /// Takes a receive for the message that begins, unless the message has to wait for one.
     ///
-    /// Also returns true if there is no receive but the message may not wait, or has waited long
-    /// enough. `rdmap` then reports the error, unless the QP is unreliable: the message is dropped.
+    /// If there is no receive, and the message may not wait or has waited long enough, `rdmap`
+    /// reports the error, unless the QP is unreliable: the message is dropped.
     ///
     /// A missing receive is a fault of this host, not of the message (5041-7.1-06). It ends the
     /// stream at once, or after the time that the program allows. The fault thus cannot repeat on
     /// the stream (5041-7.1-08).
-    fn take_receive(&mut self) -> bool {
+    fn take_receive(&mut self) -> Take {
         if self.ctx.unreliable {
             self.rq.take_or_drop(&mut self.events);
-            return true;
+            return Take::Taken;
         }
         let before = self.timers.get(Timer::Receive);
         let until = match (before, self.ctx.on_no_receive) {
@@ -249,10 +326,11 @@ impl<Q: CompletionQueue> Connection<Q> {
             tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, waits, "wait of a message for a receive");
         }
         self.timers.set_or_clear(Timer::Receive, starving);
-        if taken {
-            self.shortened_hold = None;
+        match (taken, waits) {
+            (true, _) => Take::Taken,
+            (false, true) => Take::Held,
+            (false, false) => Take::Missing,
         }
-        taken || !waits
     }
 
     /// Shortens the wait of a message for a receive, because the peer has closed after sending it.
@@ -269,7 +347,9 @@ impl<Q: CompletionQueue> Connection<Q> {
             // The full wait ends at `until`. A full wait that began now would end later. The
             // difference is the time that has already passed.
             let waited = after(self.now, bound).saturating_duration_since(until);
-            self.shortened_hold = Some(waited + more);
+            if let Some(stream) = self.stage.open_mut() {
+                stream.inbound.shortened_hold = Some(waited + more);
+            }
             self.timers.set(Timer::Receive, sooner);
         }
     }
@@ -291,7 +371,8 @@ impl<Q: CompletionQueue> Connection<Q> {
                     return;
                 }
                 if let Some(delivered) = delivered {
-                    self.last_write = (0, false);
+                    let immediate =
+                        (self.stage.open_mut()).and_then(|stream| stream.inbound.send_delivered());
                     let invalidates = delivered.invalidated.filter(|_| !self.rq.drops());
                     let invalidated = invalidates.map(|stag| {
                         // The STag was checked before. If it was deregistered since, it is invalid
@@ -299,11 +380,21 @@ impl<Q: CompletionQueue> Connection<Q> {
                         let _ = mutate!(self.ctx.table.invalidate(stag), InvalidateNotDone => None);
                         stag.0
                     });
-                    self.complete_receive(delivered.len, delivered.solicited, invalidated);
+                    self.complete_receive(
+                        delivered.len,
+                        delivered.solicited,
+                        invalidated,
+                        immediate,
+                    );
                 }
             }
-            Inbound::Immediate { data, .. } if hidden => self.keep_immediate_of_send(*data),
-            &Inbound::Immediate { data, solicited } => self.complete_immediate(data, solicited),
+            &Inbound::Immediate { data, solicited } => {
+                let written = (self.stage.open_mut())
+                    .map_or(0, |stream| stream.inbound.immediate_arrived(data, hidden));
+                if !hidden {
+                    self.complete_immediate(data, solicited, written);
+                }
+            }
             &Inbound::AtomicResponse { original } => self.place_original(original),
             &Inbound::ReadResponse {
                 payload_at,
@@ -341,13 +432,13 @@ impl<Q: CompletionQueue> Connection<Q> {
         len: u32,
         complete: bool,
     ) {
-        let Stage::Open(stream) = &mut self.stage else {
+        let Some(stream) = self.stage.open_mut() else {
             return;
         };
-        if stream.rtr_read {
+        if stream.inbound.rtr_read {
             // The empty Read of the RTR indication is the first Read of the connection, so this is
             // its Response.
-            stream.rtr_read = !complete;
+            stream.inbound.rtr_read = !complete;
             return;
         }
         if self.sq.is_confirmation_next() {
@@ -369,7 +460,9 @@ impl<Q: CompletionQueue> Connection<Q> {
                 at += piece.len();
             }
         }
-        self.answered_in_close(u64::from(len), complete);
+        if let Some(close) = self.stage.close_mut() {
+            close.answered(u64::from(len), complete, self.now);
+        }
         if complete && self.invalidate_sink(sequence) {
             self.sq.request_answered(offset + len);
         }
@@ -385,7 +478,9 @@ impl<Q: CompletionQueue> Connection<Q> {
         if let Some(Err(fault)) = wqe.map(|wqe| wqe.data.list.place(0, &bytes)) {
             return self.read_sink_gone(sequence, fault);
         }
-        self.answered_in_close(bytes.len() as u64, true);
+        if let Some(close) = self.stage.close_mut() {
+            close.answered(bytes.len() as u64, true, self.now);
+        }
         self.sq.request_answered(ATOMIC_LEN);
     }
 
@@ -439,7 +534,11 @@ impl<Q: CompletionQueue> Connection<Q> {
             // On a connection that holds messages, a message without a receive is an error only
             // after it has waited.
             OnNoReceive::Hold(bound) if starved && !bound.is_zero() && !self.rq.has_left() => {
-                match self.shortened_hold {
+                match self
+                    .stage
+                    .open()
+                    .and_then(|stream| stream.inbound.shortened_hold)
+                {
                     None => Receive::NoneAfter(milliseconds(bound)),
                     Some(waited) => Receive::NoneAfterClose(milliseconds(waited)),
                 }
@@ -485,10 +584,10 @@ fn first_fpdu(
     timers: Option<&mut Timers>,
     qp_num: u32,
 ) -> bool {
-    if !stream.first_awaited {
+    if !stream.inbound.first_awaited {
         return false;
     }
-    stream.first_awaited = false;
+    stream.inbound.first_awaited = false;
     if let Some(timers) = timers {
         timers.clear(Timer::Stage);
     }

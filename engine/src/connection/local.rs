@@ -8,7 +8,7 @@ use crate::mem::SlotFault;
 use crate::state::QpState;
 
 use super::work::{Progress, SendWqe};
-use super::{Connection, Stage};
+use super::{Connection, OpenStream};
 use crate::cause::{LocalProblem, LocalVerb};
 use crate::completion::{CompletionQueue, Status};
 use crate::wr::{LocalOp, SendOp};
@@ -58,11 +58,9 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Runs the next work request if it is a local one whose turn has come, and ends the connection
     /// if it fails. Returns false if there is no such request.
     pub(super) fn run_local(&mut self) -> bool {
-        let Stage::Open(stream) = &self.stage else {
-            return false;
-        };
+        let is_between = |stream: &OpenStream| stream.outbound.current.is_none();
         let runs = matches!(self.state, QpState::Rts | QpState::Closing);
-        if !runs || stream.current.is_some() {
+        if !runs || !self.stage.open().is_some_and(is_between) {
             return false;
         }
         let Some((sequence, wqe)) = self.sq.next_to_send() else {

@@ -26,7 +26,6 @@ use crate::times::{after, earlier};
 use uwarp_mpa::{Negotiated, Role};
 
 use super::LOG_TARGET;
-use super::wake_up::WakeUp;
 use super::work::{Blamed, Progress};
 use super::{Connection, FinState, Stage};
 use crate::cause::{Cause, LocalProblem};
@@ -166,13 +165,13 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Returns true once messages of the program may have been sent or received on the stream.
     /// Until then it can be left without a trace.
     fn is_pair_open(&self) -> bool {
-        let (Stage::Open(stream), Some(pair)) = (&self.stage, &self.pair) else {
+        let (Some(stream), Some(pair)) = (self.stage.open(), &self.pair) else {
             return false;
         };
         match stream.negotiated.role {
-            Role::Responder => !stream.first_awaited || stream.gate.may_send(),
+            Role::Responder => !stream.inbound.first_awaited || stream.gate.may_send(),
             // The responder may have given up, and closed, before it got the RTR indication.
-            Role::Initiator => stream.deframer.position() > 0 || self.sq.has_begun(pair.begins_at),
+            Role::Initiator => stream.inbound.has_begun() || self.sq.has_begun(pair.begins_at),
         }
     }
 
@@ -336,7 +335,7 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Returns true if MPA startup is done, although the peer may not have sent its first FPDU.
     pub fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Open(_))
+        self.stage.open().is_some()
     }
 
     /// Fails the oldest request, because the peer's QP is not there, and flushes all others.
@@ -367,7 +366,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         while let Some((sequence, wqe)) = self.sq.next_to_send() {
             let failure = match wqe.op {
                 SendOp::Local(op) => self.local(op).err().map(|fault| op.failure(fault)),
-                _ => (self.late_fault(wqe))
+                _ => (self.ctx.late_fault(wqe))
                     .map(|fault| (Status::LocalProtection, LocalProblem::Element(fault))),
             };
             if let Some((status, problem)) = failure {
@@ -406,13 +405,12 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Leaves the stream, or the attempt to open one, and keeps all posted work.
     fn leave_stream(&mut self) {
         self.event(QpEvent::StreamLeft);
+        // No request of this side is outstanding any more.
+        self.report_write();
         self.stage = Stage::Detached;
         self.negotiated = None;
         self.established = false;
-        self.close = None;
         self.timers.clear_stream();
-        self.wake_up = WakeUp::Done;
-        self.shortened_hold = None;
         self.fin = FinState {
             abort: self.fin.abort,
             ..FinState::default()

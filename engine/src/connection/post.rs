@@ -292,14 +292,15 @@ impl<Q: CompletionQueue> Connection<Q> {
         });
     }
 
-    /// Completes the receive of the current message, which was delivered.
+    /// Completes the receive of the current message, which was delivered. `immediate`: Immediate
+    /// Data that came for it.
     pub(crate) fn complete_receive(
         &mut self,
         byte_len: u32,
         solicited: bool,
         invalidated: Option<u32>,
+        immediate: Option<[u8; 4]>,
     ) {
-        let immediate = self.immediate_of_send.take();
         self.complete_receive_with(|wr_id, qp_num| Completion {
             wr_id,
             opcode: WcOpcode::Recv,
@@ -314,10 +315,8 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Completes the receive of the current message, which is Immediate Data.
     ///
-    /// If the Immediate Data follows a Write, the completion also reports the length of that Write.
-    pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool) {
-        self.immediate_of_send = None;
-        let (written, _) = core::mem::take(&mut self.last_write);
+    /// `written`: length of the Write that it follows, or 0.
+    pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool, written: u32) {
         self.complete_receive_with(|wr_id, qp_num| Completion {
             wr_id,
             opcode: WcOpcode::RecvImmediate,

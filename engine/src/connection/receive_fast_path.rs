@@ -4,9 +4,9 @@
 use crate::mem::WriteTargetCache;
 use crate::timers::Timer;
 use uwarp_ddp::UNTAGGED_HEADER;
-use uwarp_mpa::Ulpdu;
 
-use super::{Connection, Stage};
+use super::Connection;
+use super::framing::Ulpdu;
 use crate::completion::CompletionQueue;
 use crate::policy::{Heuristic, is_on};
 
@@ -26,10 +26,10 @@ impl<Q: CompletionQueue> Connection<Q> {
         if !is_on(Heuristic::ReceiveFastPath) {
             return false;
         }
-        let Stage::Open(stream) = &mut self.stage else {
+        let Some(stream) = self.stage.open_mut() else {
             return false;
         };
-        if stream.first_awaited || self.timers.is_set(Timer::Receive) {
+        if stream.inbound.first_awaited || self.timers.is_set(Timer::Receive) {
             return false;
         }
         let Some(head) = ulpdu
@@ -54,12 +54,12 @@ impl<Q: CompletionQueue> Connection<Q> {
         targets.leave();
         stream.gate.fpdu_validated();
         stream.rdmap.send_received(segment);
-        self.shortened_hold = None;
+        stream.inbound.shortened_hold = None;
         self.recorder.received_headers(self.now, head, ulpdu.len());
         let placed = self.rq.taken().map(|wqe| wqe.data.place(0, payload));
         if let Some(Ok(())) = placed {
-            self.last_write = (0, false);
-            self.complete_receive(segment.len, segment.solicited, None);
+            let immediate = stream.inbound.send_delivered();
+            self.complete_receive(segment.len, segment.solicited, None, immediate);
         } else {
             self.receive_buffer_gone(placed.and_then(Result::err));
         }

@@ -5,13 +5,14 @@
 //! also keeps no state of a message, because each has a single segment. The bytes on the wire are
 //! the same: a test frames the same requests on both paths.
 
-use crate::mem::{MemorySource, Sources};
+use crate::mem::Sources;
 use crate::state::QpState;
 use crate::timers::Timer;
 use uwarp_ddp::{STag, TAGGED_HEADER, TaggedOffset, UNTAGGED_HEADER};
-use uwarp_mpa::{Framer, MAX_ULPDU};
 use uwarp_rdmap::SendKind;
 
+use super::framing::Framing;
+use super::outbound::OutboundHalf;
 use super::transmit::TxBatch;
 use super::work::SendWqe;
 use super::{Connection, OpenStream, Stage};
@@ -37,33 +38,34 @@ impl<Q: CompletionQueue> Connection<Q> {
             tx,
             recorder,
             now,
-            close,
             ..
         } = self
         else {
             return false;
         };
         let OpenStream {
-            framer,
+            outbound:
+                OutboundHalf {
+                    framing,
+                    current,
+                    answered_last,
+                    ..
+                },
             rdmap,
             gate,
-            mulpdu,
-            markers,
-            current,
-            answered_last,
+            close,
             ..
         } = &mut **stream;
         let may = matches!(state, QpState::Rts | QpState::Closing)
             && gate.may_send() // 5044-7.1.2-15
             && !timers.is_set(Timer::Hold)
             && current.is_none()
-            && !rdmap.requests_pending()
-            && !*markers;
-        if !may {
+            && !rdmap.requests_pending();
+        let Some(mulpdu) = framing.whole_mulpdu().filter(|_| may) else {
             return false;
-        }
+        };
         // Each message must fit one segment and be small enough to be staged.
-        let most = (*mulpdu).min(MAX_ULPDU).saturating_sub(UNTAGGED_HEADER);
+        let most = mulpdu.saturating_sub(UNTAGGED_HEADER);
         let most = u32::try_from(most.min(IN_PLACE_BYTES - 1)).unwrap_or(0);
         let framed = sq.frame_plain(most, |wqe, sources| {
             if !tx.has_room() {
@@ -73,7 +75,7 @@ impl<Q: CompletionQueue> Connection<Q> {
                 SendOp::Write { rkey, remote_addr } => {
                     let head: [u8; TAGGED_HEADER] =
                         rdmap.whole_write(STag(rkey), TaggedOffset(remote_addr))?;
-                    let end = frame(framer, tx, &head, wqe, sources)?;
+                    let end = frame(framing, tx, &head, wqe, sources)?;
                     recorder.sent_headers(*now, &head, head.len() + wqe.len as usize, end);
                     Some(end)
                 }
@@ -86,7 +88,7 @@ impl<Q: CompletionQueue> Connection<Q> {
                         solicited,
                         invalidate,
                     })?;
-                    let end = frame(framer, tx, &head, wqe, sources)?;
+                    let end = frame(framing, tx, &head, wqe, sources)?;
                     rdmap.whole_send_framed();
                     recorder.sent_headers(*now, &head, head.len() + wqe.len as usize, end);
                     Some(end)
@@ -110,7 +112,7 @@ impl<Q: CompletionQueue> Connection<Q> {
 /// Returns `None`, with no effect, if its memory was revoked or unmapped.
 #[inline]
 fn frame<const N: usize>(
-    framer: &mut Framer,
+    framing: &mut Framing,
     tx: &mut TxBatch,
     head: &[u8; N],
     wqe: &SendWqe,
@@ -118,35 +120,10 @@ fn frame<const N: usize>(
 ) -> Option<u64> {
     let len = wqe.len as usize;
     if wqe.data.spot.is_empty() {
-        stage(framer, tx, head, wqe.data.inline.as_slice(), len)?;
+        framing.stage_whole(tx, head, wqe.data.inline.as_slice(), len)?;
     } else {
-        stage(framer, tx, head, sources.source(wqe.data.spot)?, len)?;
+        framing.stage_whole(tx, head, sources.source(wqe.data.spot)?, len)?;
     }
     tx.end_of_fpdu();
     Some(tx.framed_to())
-}
-
-/// Copies payload into staging, with the CRC over the copy.
-#[inline]
-fn stage<const N: usize, P: MemorySource + ?Sized>(
-    framer: &mut Framer,
-    tx: &mut TxBatch,
-    head: &[u8; N],
-    payload: &P,
-    len: usize,
-) -> Option<()> {
-    // Length field, pad and CRC need less than 16 bytes.
-    let room = N + len + 16;
-    let before = framer.position();
-    let framed = tx.stage_over(room, |out| {
-        let framed = framer.frame_into(head, payload, 0, len, out);
-        if payload.unmapped().is_some() {
-            return Err(());
-        }
-        framed.map_err(drop)
-    });
-    if framed.is_err() {
-        framer.rewind(before);
-    }
-    framed.ok()
 }

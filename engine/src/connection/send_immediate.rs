@@ -18,9 +18,10 @@
 use uwarp_ddp::UNTAGGED_HEADER;
 use uwarp_rdmap::Opcode;
 
+use super::Connection;
+use super::outbound::OutboundHalf;
 use super::post::PostErrorKind;
 use super::work::{ImmediateData, SendWqe};
-use super::{Connection, OpenStream, Stage};
 use crate::completion::CompletionQueue;
 use crate::wr::{SendOp, SendWr};
 
@@ -55,11 +56,11 @@ impl<Q: CompletionQueue> Connection<Q> {
         let Some(data) = wr.imm else {
             return Ok(());
         };
-        let takes = match &self.stage {
-            Stage::Open(stream) => stream.send_immediate,
+        let takes = match self.stage.open() {
+            Some(stream) => stream.outbound.send_immediate,
             // Not known yet. If the peer takes none, the request fails when its turn comes. A QP
             // that has ended flushes it.
-            _ => self.pair.is_some() || self.state.flushes(),
+            None => self.pair.is_some() || self.state.flushes(),
         };
         match wr.op {
             SendOp::Send { .. } if !takes => Err(PostErrorKind::NoSendWithImmediate),
@@ -74,18 +75,13 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Records that the peer takes Sends with Immediate Data, although no private data says so:
     /// the QP is connected to itself.
     pub fn take_send_immediate(&mut self) {
-        if let Stage::Open(stream) = &mut self.stage {
-            stream.send_immediate = true;
+        if let Some(stream) = self.stage.open_mut() {
+            stream.outbound.send_immediate = true;
         }
-    }
-
-    /// Keeps the Immediate Data of the Send that comes next.
-    pub(super) fn keep_immediate_of_send(&mut self, [a, b, c, d, ..]: [u8; 8]) {
-        self.immediate_of_send = Some([a, b, c, d]);
     }
 }
 
-impl OpenStream {
+impl OutboundHalf {
     /// Returns true if a request is a Send with Immediate Data and the peer takes none.
     pub(super) fn refuses_immediate(&self, wqe: &SendWqe) -> bool {
         !self.send_immediate && wqe.imm.is_some() && matches!(wqe.op, SendOp::Send { .. })

@@ -9,14 +9,15 @@ use crate::timers::Timer;
 use crate::times::after;
 use uwarp_ddp::{STag, TaggedOffset};
 use uwarp_mpa::{
-    ConfigError, Deframer, Framer, Initiator, InitiatorConfig, MpaErrorCode, Negotiated, Outcome,
-    Revision, Role, Rtr, StartupError,
+    ConfigError, Initiator, InitiatorConfig, MpaErrorCode, Negotiated, Outcome, Revision, Role,
+    Rtr, StartupError,
 };
-use uwarp_rdmap::{OutMessage, ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError};
+use uwarp_rdmap::{ReadRequestHeader, SendKind, StreamError};
 
 use super::LOG_TARGET;
+use super::outbound::Current;
 use super::receive_buffer::ReceiveBuffer;
-use super::{Connection, Current, FinState, OpenStream, Stage};
+use super::{Connection, FinState, OpenStream, Stage};
 use crate::cause::{Cause, EndKind, LocalProblem};
 use crate::completion::CompletionQueue;
 use crate::event::{AsyncEvent, ConnectionEvent, EndReason};
@@ -409,45 +410,26 @@ impl<Q: CompletionQueue> Connection<Q> {
         let rtr_ord = u16::from(negotiated.rtr == Some(Rtr::Read) && role == Role::Initiator);
         negotiated.ird = negotiated.ird.min(limits.max_ird).max(rtr_ird);
         negotiated.ord = negotiated.ord.min(limits.max_ord).max(rtr_ord);
-        let tx_markers = mutate!(negotiated.tx_markers, MarkersNotSent => false);
         if role == Role::Initiator {
             self.timers.clear(Timer::Stage);
         }
         // Without ORD no Read can confirm Writes.
         self.sq
             .confirm_writes(self.placed_writes && negotiated.ord > 0);
-        self.immediate_of_send = None;
         let send_immediate =
             self.pair.is_some() && hello::takes_send_immediate(&negotiated.private_data);
         self.negotiated = Some(negotiated.clone());
-        self.stage = Stage::Open(Box::new(OpenStream {
-            deframer: Deframer::new(negotiated.crc, negotiated.rx_markers),
-            framer: Framer::new(negotiated.crc, tx_markers),
-            rdmap: Stream::new(StreamConfig {
-                ird: negotiated.ird,
-                ord: negotiated.ord,
-            })
-            .with_peer(self.ctx.settings.peer),
-            gate: mutate!(negotiated.send_gate(), ResponderSendsFirst => uwarp_mpa::SendGate::Open),
-            mulpdu: self.ctx.settings.fpdu_segments.mulpdu(emss, tx_markers),
-            markers: tx_markers,
-            current: None,
-            message: OutMessage::default(),
-            answered_last: false,
-            first_awaited: role == Role::Responder,
-            extension: None,
-            rtr_read: false,
-            send_immediate,
-            negotiated,
-        }));
+        let (peer, segments) = (limits.peer, limits.fpdu_segments);
+        let stream = OpenStream::new(negotiated, peer, segments, emss, send_immediate);
+        self.stage = Stage::Open(Box::new(stream));
     }
 
     /// Begins an RTR indication (6581-5-01), which belongs to no work request.
     ///
     /// It is the first message of the connection, or a later empty Write that only wakes the peer
-    /// ([`WakeUp`](super::wake_up::WakeUp)).
+    /// ([`wake_up`](super::wake_up)).
     pub(super) fn begin_rtr(&mut self, rtr: Rtr) {
-        let Stage::Open(stream) = &mut self.stage else {
+        let Some(stream) = self.stage.open_mut() else {
             return;
         };
         let message = match rtr {
@@ -463,7 +445,7 @@ impl<Q: CompletionQueue> Connection<Q> {
                 };
                 match stream.rdmap.begin_read(header) {
                     Ok(message) => {
-                        stream.rtr_read = true;
+                        stream.inbound.rtr_read = true;
                         message
                     }
                     Err(_) => {
@@ -477,8 +459,7 @@ impl<Q: CompletionQueue> Connection<Q> {
                 }
             }
         };
-        stream.message = message;
-        stream.current = Some(Current::Rtr);
+        stream.outbound.begin(message, Current::Rtr);
     }
 
     /// Handles the end of the stream during startup.
@@ -530,7 +511,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         self.now = now;
         if self.timers.take_due(Timer::Hold, now) {
             // The gate is closed only on a responder with `Settings::send_first`.
-            if let Stage::Open(stream) = &mut self.stage
+            if let Some(stream) = self.stage.open_mut()
                 && !stream.gate.may_send()
             {
                 stream.gate = uwarp_mpa::SendGate::Open;

@@ -13,7 +13,6 @@ use uwarp_rdmap::{
 };
 
 use super::LOG_TARGET;
-use super::wake_up::WakeUp;
 use super::work::Blamed;
 use super::{Connection, Stage};
 use crate::cause::{
@@ -255,18 +254,17 @@ impl<Q: CompletionQueue> Connection<Q> {
     fn half_closed(&mut self) {
         self.event(QpEvent::PeerFin);
         self.end(EndReason::PeerDisconnect);
-        if let Stage::Open(stream) = &mut self.stage {
+        if let Some(stream) = self.stage.open_mut() {
             stream.rdmap.peer_closed();
         }
-        self.fin.wanted = true;
-        self.start_close_timer();
-        self.count_owed_answers();
+        self.begin_close();
         self.flush_receives(None);
-        match &self.stage {
+        if (self.stage.open()).is_some_and(|stream| !stream.gate.may_send()) {
             // The FPDU that would have opened the send gate can no longer arrive.
-            Stage::Open(stream) if !stream.gate.may_send() => self.flush_sends(None),
+            self.flush_sends(None);
+        } else {
             // No Response can arrive any more.
-            _ => self.sq.refuse_requests(),
+            self.sq.refuse_requests();
         }
         self.retire();
         self.check_closed();
@@ -368,7 +366,7 @@ impl<Q: CompletionQueue> Connection<Q> {
                 self.detach(QpEvent::LlpLost);
             }
             Stage::Detached | Stage::Startup(_) => self.startup_timed_out(),
-            Stage::Open(stream) if stream.first_awaited && self.state == QpState::Rts => {
+            Stage::Open(stream) if stream.inbound.first_awaited && self.state == QpState::Rts => {
                 self.first_fpdu_timed_out();
             }
             Stage::Open(_) => self.check_close_progress(),
@@ -395,9 +393,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     pub(super) fn detach(&mut self, event: QpEvent) {
         self.event(event);
         self.stage = Stage::Detached;
-        self.close = None;
         self.timers.clear_stream();
-        self.wake_up = WakeUp::Done;
         self.recorder.stream_over(self.tx.taken_to());
         self.tx = super::transmit::TxBatch::default();
         self.flush_sends(None);
@@ -432,7 +428,9 @@ impl<Q: CompletionQueue> Connection<Q> {
         self.timers.clear(Timer::Receive);
         self.fin.wanted = mutate!(true, NoCloseAfterTerminate => false);
         mutate!(self.start_close_timer(), NoCloseAfterTerminate => ());
-        self.clear_owed_answers();
+        if let Some(close) = self.stage.close_mut() {
+            close.clear_owed_answers();
+        }
     }
 
     /// Raises [`AsyncEvent::LastWqeReached`], at most once, if the QP has failed and so takes no
@@ -490,7 +488,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     }
 
     fn frame_terminate(&mut self, terminate: &Terminate) -> bool {
-        let Stage::Open(stream) = &mut self.stage else {
+        let Some(stream) = self.stage.open_mut() else {
             return false;
         };
         if !stream.gate.may_send() {
@@ -499,36 +497,30 @@ impl<Q: CompletionQueue> Connection<Q> {
         let Some(mut message) = stream.rdmap.begin_terminate(terminate) else {
             return false;
         };
+        let framing = &mut stream.outbound.framing;
         let mut header = [0; MAX_HEADER];
-        let Some(segment) = message.next_segment(stream.mulpdu, &mut header) else {
+        let Some(segment) = message.next_segment(framing.mulpdu(), &mut header) else {
             return false;
         };
         let head = &header[..segment.header_len];
-        let framed = self
-            .tx
-            .stage(|staged| stream.framer.frame(head, &[][..], 0, 0, staged));
+        let framed = framing.head(&mut self.tx, head);
         if mutate!(false, TerminateTwice => true) {
-            let _ = self
-                .tx
-                .stage(|staged| stream.framer.frame(head, &[][..], 0, 0, staged));
+            framing.head(&mut self.tx, head);
         }
         self.tx.end_of_fpdu();
         let end = self.tx.framed_to();
         self.recorder.sent(self.now, head, head.len(), end);
         let code = terminate.reason();
         tracing::debug!(target: LOG_TARGET, parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate framed");
-        framed.is_ok()
+        framed
     }
 
     /// Drops every FPDU that the LLP has not begun to take.
     fn drop_unsent(&mut self) {
         let dropped = self.tx.truncate();
         self.recorder.drop_after(self.tx.framed_to());
-        if let Stage::Open(stream) = &mut self.stage {
-            stream
-                .framer
-                .rewind(stream.framer.position().saturating_sub(dropped));
-            stream.current = None;
+        if let Some(stream) = self.stage.open_mut() {
+            stream.outbound.drop_unsent(dropped);
         }
     }
 
@@ -610,12 +602,14 @@ impl<Q: CompletionQueue> Connection<Q> {
     ///
     /// The MSN in a Terminate of Linux siw may have any value, so it is not used.
     fn request_of(&self, terminate: &Terminate) -> Option<u64> {
-        if let (Stage::Open(stream), Some(Header::Untagged(header)), Peer::Rfc) =
-            (&self.stage, terminate.ddp_header(), terminate.read_as())
-            && let Some(older) = stream.rdmap.outstanding_before(header.msn)
+        if let (Some(stream), Some(Header::Untagged(header)), Peer::Rfc) = (
+            self.stage.open(),
+            terminate.ddp_header(),
+            terminate.read_as(),
+        ) && let Some(older) = stream.rdmap.outstanding_before(header.msn)
         {
             // The Read of the RTR indication is no work request.
-            let older = older.checked_sub(usize::from(stream.rtr_read))?;
+            let older = older.checked_sub(usize::from(stream.inbound.rtr_read))?;
             return self.sq.request_after(older);
         }
         self.sq.oldest_request()
@@ -636,10 +630,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         if terminate.rfc_reason() != UNEXPECTED && terminate.if_siw() != Some(UNEXPECTED) {
             return None; // 7306-1.1-i01
         }
-        let Stage::Open(stream) = &self.stage else {
-            return None;
-        };
-        let sent = stream.extension?;
+        let sent = self.stage.open()?.outbound.extension?;
         match terminate.opcode() {
             Some(opcode) => {
                 (opcode.is_extension() && opcode != Opcode::AtomicResponse).then_some(opcode)

@@ -11,23 +11,10 @@ use crate::timers::Timer;
 use crate::times::after;
 use uwarp_mpa::Rtr;
 
+use super::Connection;
 use super::LOG_TARGET;
-use super::{Connection, Stage};
 use crate::completion::CompletionQueue;
 use crate::peer::first_fpdu_delay;
-
-/// State of the wake-up of the responder, which is the second FPDU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum WakeUp {
-    /// The wake-up was sent, or is not necessary.
-    #[default]
-    Done,
-    /// The LLP has not taken the first FPDU, which begins at this stream position.
-    Armed(u64),
-    /// The first FPDU was sent. The wake-up is due at [`Timer::WakeUp`] unless the peer has sent an
-    /// FPDU.
-    Due,
-}
 
 impl<Q: CompletionQueue> Connection<Q> {
     /// Initiator: prepares the wake-up at the end of startup.
@@ -35,25 +22,21 @@ impl<Q: CompletionQueue> Connection<Q> {
         let settings = &self.ctx.settings;
         // With `first_fpdu_delay`, the first FPDU waits until the responder watches its socket.
         let wanted = settings.wake_up.is_some() && first_fpdu_delay(settings).is_zero();
-        self.wake_up = if wanted {
-            WakeUp::Armed(self.tx.framed_to())
-        } else {
-            WakeUp::Done
-        };
+        if wanted && let Some(stream) = self.stage.open_mut() {
+            stream.outbound.wakes_after = Some(self.tx.framed_to());
+        }
     }
 
     /// Starts the timer of the wake-up once the LLP has taken the first FPDU.
     #[inline]
     pub(super) fn time_wake_up(&mut self) {
-        if let WakeUp::Armed(position) = self.wake_up
+        if let Some(stream) = self.stage.open_mut()
+            && let Some(position) = stream.outbound.wakes_after
             && self.tx.taken_to() > position
         {
-            match self.ctx.settings.wake_up {
-                Some(wait) => {
-                    self.wake_up = WakeUp::Due;
-                    self.timers.set(Timer::WakeUp, after(self.now, wait));
-                }
-                None => self.wake_up = WakeUp::Done,
+            stream.outbound.wakes_after = None;
+            if let Some(wait) = self.ctx.settings.wake_up {
+                self.timers.set(Timer::WakeUp, after(self.now, wait));
             }
         }
     }
@@ -66,13 +49,12 @@ impl<Q: CompletionQueue> Connection<Q> {
         if !self.timers.take_due(Timer::WakeUp, self.now) {
             return;
         }
-        self.wake_up = WakeUp::Done;
-        let Stage::Open(stream) = &self.stage else {
+        let Some(stream) = self.stage.open() else {
             return;
         };
-        let has_answered = has_part || stream.deframer.position() > 0;
+        let has_answered = has_part || stream.inbound.has_begun();
         // An FPDU sent now wakes the peer as well.
-        let is_sending = !self.tx.is_empty() || stream.current.is_some() || self.has_next();
+        let is_sending = !self.tx.is_empty() || stream.has_next(&self.ctx, &self.sq);
         if has_answered || is_sending || self.state != QpState::Rts {
             return;
         }

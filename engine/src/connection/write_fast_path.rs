@@ -4,10 +4,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::mem::{Landing, PlaceFault, WriteTargetCache};
 use uwarp_ddp::{DdpError, Header, TAGGED_HEADER, TaggedFault};
-use uwarp_mpa::Ulpdu;
 use uwarp_rdmap::{HEAD_LEN, StreamError};
 
-use super::{Connection, Stage};
+use super::Connection;
+use super::framing::Ulpdu;
 use crate::cause::{LocalProblem, Unmapped};
 use crate::completion::CompletionQueue;
 use crate::mutants::mutate;
@@ -27,10 +27,10 @@ impl<Q: CompletionQueue> Connection<Q> {
         if !is_on(Heuristic::WriteFastPath) {
             return false;
         }
-        let Stage::Open(stream) = &mut self.stage else {
+        let Some(stream) = self.stage.open_mut() else {
             return false;
         };
-        if stream.first_awaited {
+        if stream.inbound.first_awaited {
             return false;
         }
         let Some(head) = ulpdu
@@ -49,35 +49,34 @@ impl<Q: CompletionQueue> Connection<Q> {
         };
         stream.gate.fpdu_validated();
         stream.rdmap.write_received(segment);
+        stream.inbound.count_write(len, last);
         self.recorder.received(self.now, head, ulpdu.len());
-        self.count_write(len, last);
         self.place_write(landing, targets, ulpdu, TAGGED_HEADER, len);
         true
     }
 
-    /// Counts the bytes of a Write. If Immediate Data follows the Write, its completion reports
-    /// them.
+    /// Reports a completed Write of the peer to the program, once no request of this side is
+    /// outstanding. Until then, the completion of the request is the report.
     #[inline]
-    pub(super) fn count_write(&mut self, len: u32, last: bool) {
-        let before = match self.last_write {
-            (bytes, true) => bytes,
-            (_, false) => 0,
-        };
-        let bytes = before.saturating_add(len);
-        self.last_write = (bytes, !last);
-        self.unreported_write |= last && bytes > 0;
+    pub(super) fn report_write(&mut self) {
+        if let Some(stream) = self.stage.open_mut()
+            && stream.inbound.unreported_write
+            && self.sq.is_empty()
+        {
+            stream.inbound.unreported_write = false;
+            self.raise_write_event();
+        }
     }
 
     /// Raises an event on the send CQ for a completed Write of the peer, if the program may wait
-    /// for it. Call it when no request is outstanding.
+    /// for it. No request is outstanding.
     ///
     /// The program must have enabled such events
     /// (`Settings::event_on_write`), and no posted receive may
     /// complete on that CQ. A program that never posted a request gets no event, because it is not
     /// waiting to post more.
     #[cold]
-    pub(super) fn raise_write_event(&mut self) {
-        self.unreported_write = false;
+    fn raise_write_event(&mut self) {
         let ctx = &*self.ctx;
         if !ctx.settings.event_on_write || !ctx.send_cq.has_channel() || self.sq.posted_to() == 0 {
             return;

@@ -292,7 +292,7 @@ impl Driven {
         if self.conn.is_closing()
             && let Some(llp) = &mut self.llp
         {
-            self.conn.unacknowledged = llp.unacknowledged() as u64;
+            self.conn.set_unacknowledged(llp.unacknowledged() as u64);
         }
     }
 

@@ -11,8 +11,7 @@ use crate::mem::{LocalFault, LocalFaultKind, Sge};
 
 use super::super::work::{SendData, SendWqe};
 use super::super::{Connection, QpContext};
-use crate::cause::LocalProblem;
-use crate::completion::{CompletionQueue, Status};
+use crate::completion::CompletionQueue;
 
 impl<Q: CompletionQueue> Connection<Q> {
     /// Resolves the elements of a request, now or later, and returns their length in bytes.
@@ -67,7 +66,9 @@ impl<Q: CompletionQueue> Connection<Q> {
         } = &*self.ctx;
         table.check_sge(sge, write, *pd, *qp_num)
     }
+}
 
+impl<Q> QpContext<Q> {
     /// Returns true if an element that was left for the request's turn is not usable now.
     pub(in crate::connection) fn has_late_fault(&self, wqe: &SendWqe) -> bool {
         self.late_fault(wqe).is_some()
@@ -76,43 +77,24 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Returns the fault of the first element that was left for the request's turn and is not
     /// usable now.
     pub(in crate::connection) fn late_fault(&self, wqe: &SendWqe) -> Option<LocalFault> {
-        let QpContext {
-            table, pd, qp_num, ..
-        } = &*self.ctx;
         let write = wqe.op.awaits_response();
         let later = wqe.data.later.iter().enumerate();
         let mut used = later.filter(|(_, sge)| sge.len > 0);
         used.find_map(|(index, sge)| {
-            let checked = table.check_sge(sge, write, *pd, *qp_num);
+            let checked = self.table.check_sge(sge, write, self.pd, self.qp_num);
             checked.err().map(|kind| LocalFault { index, kind })
         })
     }
 
-    /// Resolves the elements that were left for the request's turn.
-    ///
-    /// Returns false if one is not usable; the connection has then ended.
-    pub(in crate::connection) fn resolve_later(&mut self, sequence: u64) -> bool {
-        let Some(wqe) = self.sq.get_mut(sequence) else {
-            return false;
-        };
+    /// Resolves the elements that were left for the request's turn. Fails if one is not usable.
+    pub(in crate::connection) fn resolve_later(&self, wqe: &mut SendWqe) -> Result<(), LocalFault> {
         if wqe.data.later.is_empty() {
-            return true;
+            return Ok(());
         }
         let write = wqe.op.awaits_response();
         let SendData { list, later, .. } = &mut wqe.data;
-        let QpContext {
-            table, pd, qp_num, ..
-        } = &*self.ctx;
-        let resolved = list.resolve(table, *pd, *qp_num, later, write);
+        let resolved = list.resolve(&self.table, self.pd, self.qp_num, later, write);
         later.clear();
-        match resolved {
-            Ok(_) => true,
-            Err(fault) => {
-                let status = Status::LocalProtection;
-                let problem = LocalProblem::Element(fault);
-                self.fail_locally(Some((sequence, status)), None, problem);
-                false
-            }
-        }
+        resolved.map(drop)
     }
 }

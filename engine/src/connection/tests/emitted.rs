@@ -157,7 +157,7 @@ impl Side {
         } else {
             14
         };
-        let room = (stream.mulpdu - header) as u32;
+        let room = (stream.outbound.framing.mulpdu() - header) as u32;
         let len = match size {
             Size::Bytes(bytes) => bytes,
             Size::Segments(full, more) => (full * room).saturating_add_signed(more),

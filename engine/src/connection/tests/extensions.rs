@@ -291,7 +291,10 @@ fn a_read_that_is_being_answered_is_finished_when_the_qp_has_lost_the_right() {
     let Stage::Open(stream) = &server.conn.stage else {
         panic!("open")
     };
-    assert!(stream.current.is_some(), "in the middle of the Response");
+    assert!(
+        stream.outbound.current.is_some(),
+        "in the middle of the Response"
+    );
     without(&mut server, Access::REMOTE_READ);
     pump(&mut client, &mut server, &pool);
     assert_eq!(client.numbers(), [(1, Status::Success)]);
