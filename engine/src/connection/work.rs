@@ -1,187 +1,21 @@
 //! The send queue: work requests from post to completion.
 
-use std::collections::VecDeque;
+mod outstanding;
+mod wqe;
+
 use std::sync::Arc;
 
 use crate::mem::{
-    FastRegister, InlineData, LocalFaultKind, PinnedRegions, RegionTable, SgList, Sge, Sources,
-    Spot,
+    FastRegister, LocalFaultKind, PinnedRegions, RegionTable, SgList, Sge, Sources, Spot,
 };
 
-use crate::cause::{Act, Asked, Cause};
+use crate::cause::Cause;
 use crate::completion::{Completion, FreedPlaces, Status};
 use crate::policy::transfer::FIRST_PLACES;
 use crate::wr::{LocalOp, SendOp};
+use outstanding::{Outstanding, is_unconfirmed};
 
-/// Progress of a work request of the send queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Progress {
-    /// Framing has not begun.
-    Queued,
-    /// Its message is being framed.
-    Sending,
-    /// A Read into several elements. The Read Requests of the elements before `next` are framed.
-    Requesting { next: usize },
-    /// The message is framed. It completes when the LLP has taken all bytes before stream offset
-    /// `ends_at`.
-    Sent { ends_at: u64 },
-    /// A Read or atomic whose Requests are all framed, and whose last Response is not complete.
-    AwaitingResponse,
-    /// A Read or atomic whose Responses were placed completely, or a local request that was
-    /// executed.
-    Answered,
-    /// The request will not be sent: it was posted while the QP flushes, or its Response can no
-    /// longer arrive. It completes as flushed when its turn comes.
-    Refused,
-}
-
-/// Payload of a request: memory, or bytes copied when it was posted. At most one field is in use.
-#[derive(Default)]
-pub(crate) struct SendData {
-    /// Source of a request with a single element, as most requests have.
-    pub(crate) spot: Spot,
-    pub(crate) list: SgList,
-    pub(crate) inline: InlineData,
-    /// Elements that are resolved when the request's turn comes, because earlier requests register
-    /// their memory.
-    pub(crate) later: Vec<Sge>,
-}
-
-impl SendData {
-    #[inline]
-    fn clear(&mut self, pinned: &mut PinnedRegions) {
-        if !self.spot.is_empty() {
-            // A request with a spot has no other payload.
-            pinned.release(std::mem::take(&mut self.spot));
-            return;
-        }
-        self.list.clear();
-        self.inline.clear();
-        self.later.clear();
-    }
-}
-
-/// Immediate Data of a request.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct ImmediateData {
-    pub(crate) data: [u8; 8],
-    pub(crate) solicited: bool,
-}
-
-/// A work request in the send queue.
-pub(crate) struct SendWqe {
-    pub(crate) wr_id: u64,
-    pub(crate) op: SendOp,
-    pub(crate) data: SendData,
-    pub(crate) len: u32,
-    /// Immediate Data: after a Write, before a Send, or alone.
-    pub(crate) imm: Option<ImmediateData>,
-    pub(crate) signaled: bool,
-    pub(crate) fence: bool,
-    /// The STag of the sink is invalidated when this Read completes. All its elements have it.
-    pub(crate) invalidate_sink: bool,
-    /// A Write or Send with payload, without fence and Immediate Data. [`SendQueue::frame_plain`]
-    /// may frame it.
-    pub(crate) plain: bool,
-    pub(crate) progress: Progress,
-}
-
-impl SendWqe {
-    /// Returns the initial content of a place.
-    fn blank() -> Self {
-        SendWqe {
-            wr_id: 0,
-            op: SendOp::Immediate,
-            data: SendData::default(),
-            len: 0,
-            imm: None,
-            signaled: false,
-            fence: false,
-            invalidate_sink: false,
-            plain: false,
-            progress: Progress::Queued,
-        }
-    }
-
-    /// Returns true if the request sends a message of RFC 7306, which not every peer supports.
-    pub(crate) fn is_extension(&self) -> bool {
-        self.imm.is_some() || matches!(self.op, SendOp::Atomic { .. })
-    }
-
-    /// Returns true if bytes of the request may have reached the peer.
-    pub(crate) fn was_begun(&self) -> bool {
-        !matches!(self.progress, Progress::Queued | Progress::Refused)
-    }
-
-    /// Returns the local STag that is invalidated when the request succeeds.
-    pub(crate) fn invalidates(&self) -> Option<u32> {
-        let sink = self.invalidate_sink.then(|| self.data.list.element(0));
-        sink.flatten().map(|element| element.stag.0)
-    }
-
-    /// Returns the operation that the request asks of the peer.
-    pub(crate) fn asked(&self) -> Asked {
-        let (act, stag, to) = match self.op {
-            SendOp::Send {
-                invalidate: None, ..
-            } => (Act::Send, 0, 0),
-            SendOp::Send {
-                invalidate: Some(stag),
-                ..
-            } => (Act::Invalidate, stag, 0),
-            SendOp::Write { rkey, remote_addr } => (Act::Write, rkey, remote_addr),
-            SendOp::Read { rkey, remote_addr } => (Act::Read, rkey, remote_addr),
-            SendOp::Atomic {
-                rkey, remote_addr, ..
-            } => (Act::Atomic, rkey, remote_addr),
-            SendOp::Immediate => (Act::Immediate, 0, 0),
-            // A local request asks nothing of the peer, so no Terminate Message is about it.
-            SendOp::Local(_) => (Act::Terminate, 0, 0),
-        };
-        let len = self.len;
-        Asked { act, stag, to, len }
-    }
-
-    /// Returns the completion of a successful request.
-    ///
-    /// Separate from [`Self::failed`], because writing a completion without a cause is cheaper.
-    #[inline]
-    fn done(&self, qp_num: u32) -> Completion {
-        Completion {
-            wr_id: self.wr_id,
-            status: Status::Success,
-            opcode: self.op.wc_opcode(),
-            byte_len: if self.op.awaits_response() {
-                self.len
-            } else {
-                0
-            },
-            qp_num,
-            invalidated: self.invalidates(),
-            ..Completion::default()
-        }
-    }
-
-    /// Returns the completion of a failed request.
-    fn failed(&self, qp_num: u32, status: Status, cause: Cause) -> Completion {
-        Completion {
-            wr_id: self.wr_id,
-            status,
-            opcode: self.op.wc_opcode(),
-            qp_num,
-            cause: Some(cause),
-            ..Completion::default()
-        }
-    }
-}
-
-/// Work request that an error belongs to, with the status and cause of its completion.
-#[derive(Clone, Copy, Debug)]
-pub struct Blamed {
-    pub(crate) sequence: u64,
-    pub(crate) status: Status,
-    pub(crate) cause: Cause,
-}
+pub(crate) use wqe::{Blamed, ImmediateData, Progress, SendData, SendWqe};
 
 /// The send queue: work requests in posting order, from the oldest not completed to the newest.
 ///
@@ -215,44 +49,11 @@ pub struct SendQueue {
     bytes: u64,
     /// Regions of [`SendData::spot`].
     pub(crate) pinned: PinnedRegions,
-    /// Read and Atomic Requests whose Response is not complete, oldest first. A Read into several
-    /// elements has one Request for each.
-    requests: VecDeque<Request>,
-    /// Number of bytes that complete Responses have placed for the oldest Read that is not
-    /// answered.
-    answered: u32,
+    /// Read and Atomic Requests whose Response is not complete.
+    requests: Outstanding,
     /// Sequence number of the newest fast registration that was posted.
     registered: Option<u64>,
-    /// Confirmation of Writes; `None` if a Write completes when the LLP has taken it.
-    confirms: Option<Confirms>,
 }
-
-/// Knowledge about which Writes the peer has placed, as offsets in the stream that is sent.
-///
-/// The peer answers a Read or atomic after it has placed what came before (5040-5.5-03). So each
-/// Response confirms all Writes before its Request. A *confirmation* is an empty Read that belongs
-/// to no work request.
-#[derive(Clone, Copy, Default)]
-struct Confirms {
-    /// The last framed Write ends here.
-    framed_to: u64,
-    /// Writes that end here or before are placed.
-    placed_to: u64,
-    /// A confirmation is outstanding.
-    asked: bool,
-}
-
-/// An outstanding Read or Atomic Request.
-#[derive(Clone, Copy)]
-struct Request {
-    /// Sequence number of its work request, or [`CONFIRMATION`].
-    sequence: u64,
-    /// Writes that end here or before are placed when it is answered.
-    confirms_to: u64,
-}
-
-/// Stands for the work request of a confirmation.
-const CONFIRMATION: u64 = u64::MAX;
 
 impl SendQueue {
     /// Creates an empty queue. `freed` counts the places that polls have freed.
@@ -282,10 +83,8 @@ impl SendQueue {
             next: sequence,
             bytes: 0,
             pinned: PinnedRegions::default(),
-            requests: VecDeque::new(),
-            answered: 0,
+            requests: Outstanding::default(),
             registered: None,
-            confirms: None,
         }
     }
 
@@ -548,22 +347,12 @@ impl SendQueue {
             wqe.progress = progress;
             let is_write = matches!(wqe.op, SendOp::Write { .. });
             self.next += 1;
-            if let (Some(confirms), true, Progress::Sent { ends_at }) =
-                (&mut self.confirms, is_write, progress)
-            {
-                confirms.framed_to = ends_at;
+            if let (true, Progress::Sent { ends_at }) = (is_write, progress) {
+                self.requests.write_framed(ends_at);
             }
         }
         if progress == Progress::AwaitingResponse {
-            self.requests.push_back(self.request(sequence));
-        }
-    }
-
-    /// Returns the entry of a Request that is framed now.
-    fn request(&self, sequence: u64) -> Request {
-        Request {
-            sequence,
-            confirms_to: self.confirms.map_or(0, |confirms| confirms.framed_to),
+            self.requests.push(sequence);
         }
     }
 
@@ -603,8 +392,8 @@ impl SendQueue {
             && let Some(ends_at) = frame(wqe, &mut sources)
         {
             wqe.progress = Progress::Sent { ends_at };
-            if let (Some(confirms), SendOp::Write { .. }) = (&mut self.confirms, &wqe.op) {
-                confirms.framed_to = ends_at;
+            if let SendOp::Write { .. } = &wqe.op {
+                self.requests.write_framed(ends_at);
             }
             index += 1;
             place += 1;
@@ -636,7 +425,7 @@ impl SendQueue {
             let Some(wqe) = self.nth(index) else {
                 break;
             };
-            let unconfirmed = is_unconfirmed(self.confirms, wqe);
+            let unconfirmed = is_unconfirmed(self.requests.confirms(), wqe);
             let Some(wqe) = self.nth_mut(index) else {
                 break;
             };
@@ -652,17 +441,7 @@ impl SendQueue {
                 wqe.progress = Progress::Refused;
             }
         }
-        self.clear_requests();
-    }
-
-    /// Removes the outstanding Requests, because no Response can arrive any more.
-    fn clear_requests(&mut self) {
         self.requests.clear();
-        self.answered = 0;
-        if let Some(confirms) = &mut self.confirms {
-            confirms.asked = false;
-            confirms.framed_to = confirms.placed_to;
-        }
     }
 
     /// Returns the sequence number of the first Send or Write of which the LLP has not taken all
@@ -693,63 +472,41 @@ impl SendQueue {
 
     /// Returns the sequence number of the Read or atomic with the oldest outstanding Request.
     pub(crate) fn oldest_request(&self) -> Option<u64> {
-        let mut requests = self.requests.iter().map(|request| request.sequence);
-        requests.find(|sequence| *sequence != CONFIRMATION)
+        self.requests.oldest()
     }
 
     /// Returns the sequence number of the Read or atomic whose outstanding Request has `older`
     /// older ones before it.
     pub(crate) fn request_after(&self, older: usize) -> Option<u64> {
-        let request = self.requests.get(older)?;
-        (request.sequence != CONFIRMATION).then_some(request.sequence)
+        self.requests.after(older)
     }
 
     /// Sets whether Writes complete only when the peer has placed them, on a new stream.
     pub(crate) fn confirm_writes(&mut self, confirms: bool) {
-        self.confirms = confirms.then(Confirms::default);
+        self.requests.confirm_writes(confirms);
     }
 
     /// Returns the number of bytes of the stream with Writes that are framed and not confirmed, if
     /// a confirmation is to be sent: there are such bytes, and no confirmation is outstanding.
     #[inline]
     pub(crate) fn unconfirmed(&self) -> Option<u64> {
-        let confirms = self.confirms.as_ref()?;
-        let is_due = !confirms.asked && confirms.framed_to > confirms.placed_to;
-        is_due.then(|| confirms.framed_to - confirms.placed_to)
+        self.requests.unconfirmed()
     }
 
     /// Records that a confirmation is framed.
     pub(crate) fn confirmation_framed(&mut self) {
-        if let Some(confirms) = &mut self.confirms {
-            confirms.asked = true;
-            self.requests.push_back(self.request(CONFIRMATION));
-        }
+        self.requests.confirmation_framed();
     }
 
     /// Returns true if the next Response belongs to a confirmation.
     #[inline]
     pub(crate) fn is_confirmation_next(&self) -> bool {
-        (self.requests.front()).is_some_and(|request| request.sequence == CONFIRMATION)
+        self.requests.is_confirmation_next()
     }
 
     /// Records that the confirmation was answered.
     pub(crate) fn confirmed(&mut self) {
-        self.pop_request();
-        if let Some(confirms) = &mut self.confirms {
-            confirms.asked = false;
-        }
-    }
-
-    /// Removes the oldest outstanding Request, which was answered. Returns its sequence number.
-    fn pop_request(&mut self) -> Option<u64> {
-        let Request {
-            sequence,
-            confirms_to,
-        } = self.requests.pop_front()?;
-        if let Some(confirms) = &mut self.confirms {
-            confirms.placed_to = confirms.placed_to.max(confirms_to);
-        }
-        Some(sequence)
+        self.requests.confirmed();
     }
 
     /// Records that the peer has placed all Writes before a request, which it refuses.
@@ -759,16 +516,15 @@ impl SendQueue {
             Progress::Sent { ends_at } => Some(ends_at),
             _ => None,
         });
-        let placed_to = ends.max();
-        if let (Some(confirms), Some(placed_to)) = (&mut self.confirms, placed_to) {
-            confirms.placed_to = confirms.placed_to.max(placed_to);
+        if let Some(placed_to) = ends.max() {
+            self.requests.placed(placed_to);
         }
     }
 
     /// Returns the oldest Write that is not confirmed and has this byte of the peer's memory; if
     /// there is none, the oldest with this STag.
     pub(crate) fn unconfirmed_write(&self, stag: u32, to: u64) -> Option<u64> {
-        let confirms = self.confirms?;
+        let confirms = self.requests.confirms()?;
         let of_region = |wqe: &SendWqe| {
             let begun = wqe.was_begun() && is_unconfirmed(Some(confirms), wqe);
             begun && matches!(wqe.op, SendOp::Write { rkey, .. } if rkey == stag)
@@ -801,7 +557,7 @@ impl SendQueue {
 
     /// Returns the offset in the oldest unanswered Read at which its next Response is placed.
     pub(crate) fn answered(&self) -> u32 {
-        self.answered
+        self.requests.answered
     }
 
     /// Returns true if the Response to the oldest outstanding Request is the last Response to its
@@ -818,10 +574,11 @@ impl SendQueue {
     /// length of that Response.
     pub(crate) fn request_answered(&mut self, bytes: u32) {
         let last = self.awaits_last_response();
-        let Some(sequence) = self.pop_request() else {
+        let Some(sequence) = self.requests.pop() else {
             return;
         };
-        self.answered = if last { 0 } else { self.answered + bytes };
+        let answered = &mut self.requests.answered;
+        *answered = if last { 0 } else { *answered + bytes };
         if last && let Some(wqe) = self.get_mut(sequence) {
             wqe.progress = Progress::Answered;
         }
@@ -839,7 +596,7 @@ impl SendQueue {
         flushed: impl Fn() -> Cause,
         mut complete: impl FnMut(Completion, u32),
     ) {
-        let confirms = self.confirms;
+        let confirms = self.requests.confirms();
         while self.len > 0
             && let Some(wqe) = self.places.get(self.head)
         {
@@ -891,7 +648,7 @@ impl SendQueue {
         }
         self.pinned.sweep();
         self.next = self.front;
-        self.clear_requests();
+        self.requests.clear();
     }
 
     /// Removes the oldest request, which has completed, from the ring.
@@ -904,19 +661,6 @@ impl SendQueue {
         self.len -= 1;
         self.front += 1;
         self.next = self.next.max(self.front);
-    }
-}
-
-/// Returns true if a request is a Write that the peer has not confirmed.
-#[inline]
-fn is_unconfirmed(confirms: Option<Confirms>, wqe: &SendWqe) -> bool {
-    let (Some(confirms), SendOp::Write { .. }) = (confirms, &wqe.op) else {
-        return false;
-    };
-    match wqe.progress {
-        Progress::Sent { ends_at } => ends_at > confirms.placed_to,
-        Progress::Queued | Progress::Sending => true,
-        _ => false,
     }
 }
 
