@@ -105,7 +105,7 @@ pub struct QpContext<Q> {
     pub srq: Option<Arc<SrqInner>>,
     /// Policy for a message that arrives while no receive is posted.
     pub on_no_receive: OnNoReceive,
-    /// Access rights of the peer when the QP is created. [`Connection::access`] has the current
+    /// Access rights of the peer when the QP is created. [`Attributes::access`] has the current
     /// ones.
     pub access: Access,
     /// Every send request produces a completion, signaled or not.
@@ -142,6 +142,19 @@ impl<Q: CompletionQueue> QpContext<Q> {
     }
 }
 
+/// Attributes of a QP that its program may change, until it is reset.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes {
+    /// The QP is Idle, and the program has moved it to IBV_QPS_INIT.
+    pub initialized: bool,
+    /// Q_Key of a QP for datagrams.
+    pub qkey: u32,
+    /// Current rights of the peer through the QP.
+    pub access: Access,
+    /// Writes of the next stream complete when the peer has placed them.
+    pub(crate) placed_writes: bool,
+}
+
 /// Action that the driver must take on the LLP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LlpOrder {
@@ -166,12 +179,8 @@ pub struct Connection<Q> {
     pub ctx: Arc<QpContext<Q>>,
     /// State of the QP (RFC 5040 and the RDMAC verbs).
     pub state: QpState,
-    /// The QP is Idle, and the program has moved it to IBV_QPS_INIT.
-    pub initialized: bool,
-    /// Q_Key of a QP for datagrams.
-    pub qkey: u32,
-    /// Current rights of the peer through the QP.
-    pub access: Access,
+    /// Attributes that the program has set.
+    pub attr: Attributes,
     /// Indices of STags that work requests made valid for this QP alone. They are invalidated when
     /// its stream ends.
     pub(crate) own_stags: Vec<u32>,
@@ -205,8 +214,6 @@ pub struct Connection<Q> {
     pub fin: FinState,
     /// State of a QP that is connected by its number. `None`: it is connected by an address.
     pair: Option<Box<Pair>>,
-    /// Writes of the next stream complete when the peer has placed them.
-    placed_writes: bool,
     /// The handle of the QP was dropped, so the program no longer needs the connection.
     pub orphaned: bool,
     /// Negotiated parameters, kept after the stream is gone.
@@ -247,10 +254,12 @@ impl<Q: CompletionQueue> Connection<Q> {
             None => ReceiveQueue::own(ctx.caps.max_recv_wr as usize, places(&ctx.recv_cq)),
         };
         Connection {
-            access: ctx.access,
-            placed_writes: ctx.placed_writes,
-            initialized: false,
-            qkey: 0,
+            attr: Attributes {
+                initialized: false,
+                qkey: 0,
+                access: ctx.access,
+                placed_writes: ctx.placed_writes,
+            },
             ctx,
             state: QpState::Idle,
             own_stags: Vec::new(),

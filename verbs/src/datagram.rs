@@ -149,7 +149,7 @@ impl QpInner {
             destination: wr.qp_num,
             qkey: match wr.qkey & OWN_QKEY {
                 0 => wr.qkey,
-                _ => conn.qkey,
+                _ => conn.attr.qkey,
             },
             immediate: wr.immediate,
             solicited: wr.send.is_solicited(),

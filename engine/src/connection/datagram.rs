@@ -155,7 +155,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         if self.ctx.datagrams.is_none() || self.state != QpState::Rts || self.rq.has_left() {
             return Err("the queue pair receives none");
         }
-        if header.qkey != self.qkey {
+        if header.qkey != self.attr.qkey {
             return Err("it has another Q_Key");
         }
         let Some(source) = DatagramSource::of(header) else {

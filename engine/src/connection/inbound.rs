@@ -258,7 +258,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         self.recorder.received(self.now, head, ulpdu.len());
         let view = View {
             ctx: &self.ctx,
-            asker: self.ctx.asker(self.access),
+            asker: self.ctx.asker(self.attr.access),
             rq: &self.rq,
             targets: RefCell::new(&mut *targets),
             hidden,

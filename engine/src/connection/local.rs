@@ -91,7 +91,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     }
 
     pub(super) fn local(&mut self, op: LocalOp) -> Result<(), SlotFault> {
-        let asker = self.ctx.asker(self.access);
+        let asker = self.ctx.asker(self.attr.access);
         let table = &self.ctx.table;
         let (stag, new) = match op {
             LocalOp::Bind {

@@ -146,7 +146,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         }
         let Connection {
             ctx,
-            access,
+            attr,
             stage: Stage::Open(stream),
             timers,
             sq,
@@ -164,7 +164,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         }
         let begun = match stream.outbound.current {
             Some(_) => Ok(true),
-            None => stream.begin_message(ctx, *access, sq, tx),
+            None => stream.begin_message(ctx, attr.access, sq, tx),
         };
         let framed = match begun {
             Ok(true) => stream.frame_segment(ctx, sq, tx, (recorder, *now)),

@@ -147,7 +147,7 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Write of an unreliable QP waits.
     pub fn choose_placed_writes(&mut self, placed: Option<bool>) {
         if !self.ctx.unreliable {
-            self.placed_writes = placed.unwrap_or(self.ctx.placed_writes);
+            self.attr.placed_writes = placed.unwrap_or(self.ctx.placed_writes);
         }
     }
 

@@ -415,7 +415,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         }
         // Without ORD no Read can confirm Writes.
         self.sq
-            .confirm_writes(self.placed_writes && negotiated.ord > 0);
+            .confirm_writes(self.attr.placed_writes && negotiated.ord > 0);
         let send_immediate =
             self.pair.is_some() && hello::takes_send_immediate(&negotiated.private_data);
         self.negotiated = Some(negotiated.clone());

@@ -43,7 +43,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             return false;
         };
         let (stag, to, len, last) = (segment.stag, segment.to.0, segment.len, segment.last);
-        let asker = self.ctx.asker(self.access);
+        let asker = self.ctx.asker(self.attr.access);
         let Ok(landing) = targets.check_write(&self.ctx.table, stag, to, len, &asker) else {
             return false;
         };

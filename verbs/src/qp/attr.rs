@@ -64,7 +64,7 @@ pub struct QpInit {
 
 fn ibv_state(conn: &Connection) -> IbvQpState {
     match conn.state {
-        QpState::Idle if conn.initialized => IbvQpState::Init,
+        QpState::Idle if conn.attr.initialized => IbvQpState::Init,
         QpState::Idle => IbvQpState::Reset,
         QpState::Connecting => IbvQpState::Init,
         QpState::Rts => IbvQpState::Rts,
@@ -102,7 +102,7 @@ impl Qp {
         attr.state = conn.state;
         attr.ibv_state = ibv_state(conn);
         attr.sq_draining = conn.state == QpState::Closing && !conn.sq.is_empty();
-        attr.access = conn.access;
+        attr.access = conn.attr.access;
         if let Some(negotiated) = &conn.negotiated {
             (attr.ird, attr.ord) = (negotiated.ird, negotiated.ord);
         }

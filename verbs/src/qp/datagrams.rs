@@ -18,7 +18,7 @@ impl Qp {
     /// reset: 0.
     pub fn set_qkey(&self, qkey: u32) {
         if let Ok(inner) = self.inner() {
-            inner.with(|conn| conn.qkey = qkey);
+            inner.with(|conn| conn.attr.qkey = qkey);
         }
     }
 

@@ -329,7 +329,7 @@ impl QpModify {
         let step = step.inspect_err(|_| conn.discards = false)?;
         match step {
             Move::Stay => {}
-            Move::Init => conn.initialized = true,
+            Move::Init => conn.attr.initialized = true,
             Move::Close => {
                 conn.disconnect();
             }
@@ -345,7 +345,7 @@ impl QpModify {
             }
         }
         if let Some(access) = self.access {
-            conn.access = access;
+            conn.attr.access = access;
         }
         Ok(step)
     }
@@ -386,7 +386,7 @@ impl Qp {
             inner.with(|conn| {
                 conn.reset();
                 if let Some(access) = modify.access {
-                    conn.access = access;
+                    conn.attr.access = access;
                 }
             });
         }

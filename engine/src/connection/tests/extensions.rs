@@ -230,7 +230,7 @@ fn without(end: &mut End, right: Access) {
         Access::REMOTE_ATOMIC,
     ];
     let left = left.into_iter().filter(|each| *each != right);
-    end.conn.access = left.fold(Access::NONE, |all, each| all | each);
+    end.conn.attr.access = left.fold(Access::NONE, |all, each| all | each);
 }
 
 #[test]

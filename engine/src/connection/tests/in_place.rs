@@ -148,7 +148,7 @@ fn a_local_invalidation_behind_a_response_does_not_wait_for_its_own_batch() {
         server.conn.post_send(&wr).unwrap();
     }
     server.conn.fill();
-    let asker = server.conn.ctx.asker(server.conn.access);
+    let asker = server.conn.ctx.asker(server.conn.attr.access);
     let gone = (server.memory.table).check(region.stag(), 0, 1, Need::RemoteRead, &asker);
     assert!(gone.is_err(), "the invalidation ran in this batch");
     memory.write_at(0, &[0xEE; LEN]).unwrap();
