@@ -4,7 +4,8 @@ use thiserror::Error;
 
 use crate::types::{Msn, Qn};
 
-/// Reason why a segment was not placed.
+/// Reason why a segment was not placed, as DDP finds it. The owner of tagged memory reports a
+/// [`TaggedFault`].
 ///
 /// All but [`LocalCatastrophic`](Self::LocalCatastrophic) are the peer's fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -28,9 +29,6 @@ pub enum DdpError {
         /// The received version.
         got: u8,
     },
-    /// A tagged segment may not be placed at its STag and TO.
-    #[error("{0}")]
-    Tagged(#[from] TaggedFault),
     /// An untagged segment may not be placed in a buffer of its queue.
     #[error("{0}")]
     Untagged(#[from] UntaggedFault),
@@ -95,6 +93,8 @@ pub enum UntaggedFault {
     /// The message is longer than the buffer.
     #[error("a message of at least {end} bytes is too long for the buffer of {buffer}")]
     MessageTooLong {
+        /// Queue of the message.
+        qn: Qn,
         /// End of the segment, in bytes from the start of the message.
         end: u64,
         /// Length of the buffer in bytes.
@@ -113,7 +113,7 @@ impl DdpError {
         match self {
             DdpError::TooShort { .. } => None,
             DdpError::LocalCatastrophic => Some(0),
-            DdpError::Tagged(_) | DdpError::Version { tagged: true, .. } => Some(1),
+            DdpError::Version { tagged: true, .. } => Some(TaggedFault::ETYPE),
             DdpError::Untagged(_) | DdpError::Version { tagged: false, .. } => Some(2),
         }
     }
@@ -124,7 +124,6 @@ impl DdpError {
         match self {
             DdpError::TooShort { .. } => None,
             DdpError::LocalCatastrophic => Some(0x00),
-            DdpError::Tagged(fault) => Some(fault.code()),
             DdpError::Version { tagged: true, .. } => Some(0x04), // 5041-4.1-12
             DdpError::Untagged(fault) => Some(fault.code()),
             DdpError::Version { tagged: false, .. } => Some(0x06), // 5041-4.1-13
@@ -133,7 +132,10 @@ impl DdpError {
 }
 
 impl TaggedFault {
-    /// Error Code of RFC 5041 section 7.2, under Error Type 1 (tagged buffer error), as the peer
+    /// Error Type of RFC 5041 section 7.2 for a tagged buffer error.
+    pub const ETYPE: u8 = 1;
+
+    /// Error Code of RFC 5041 section 7.2, under Error Type 1 ([`ETYPE`](Self::ETYPE)), as the peer
     /// gets it. An STag of another stream has the code of an STag that does not exist.
     #[must_use]
     pub const fn code(&self) -> u8 {
@@ -175,11 +177,6 @@ mod tests {
     fn every_error_has_its_number_and_words() {
         let errors = [
             DdpError::LocalCatastrophic,
-            DdpError::Tagged(TaggedFault::InvalidSTag),
-            DdpError::Tagged(TaggedFault::NotAssociated),
-            DdpError::Tagged(TaggedFault::AccessRights),
-            DdpError::Tagged(TaggedFault::ToWrap),
-            DdpError::Tagged(TaggedFault::BaseOrBounds),
             DdpError::Version {
                 tagged: true,
                 got: 2,
@@ -198,6 +195,7 @@ mod tests {
                 got: 90,
             }),
             DdpError::Untagged(UntaggedFault::MessageTooLong {
+                qn: Qn(0),
                 end: 4097,
                 buffer: 4096,
             }),
@@ -210,7 +208,18 @@ mod tests {
                 needed: 14,
             },
         ];
+        let faults = [
+            TaggedFault::InvalidSTag,
+            TaggedFault::NotAssociated,
+            TaggedFault::AccessRights,
+            TaggedFault::ToWrap,
+            TaggedFault::BaseOrBounds,
+        ];
         let mut table = String::new();
+        for fault in faults {
+            let (etype, code) = (TaggedFault::ETYPE, fault.code());
+            table.push_str(&format!("{etype:x}/{code:02x}  {fault}\n"));
+        }
         for error in errors {
             let number = match (error.etype(), error.code()) {
                 (Some(etype), Some(code)) => format!("{etype:x}/{code:02x}"),

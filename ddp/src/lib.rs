@@ -14,8 +14,9 @@
 //!   [`TaggedRange`] for the arithmetic. The owner reports a [`TaggedFault`] if a segment may not
 //!   be placed.
 //! * **Errors** carry the type and code of RFC 5041 section 7.2: [`DdpError::etype`] and
-//!   [`DdpError::code`]. DDP only reports the error and never ends a stream. The ULP ends the
-//!   stream (5041-6.2-01) after it has reported the error to the peer (5041-6.2.2-06).
+//!   [`DdpError::code`], or [`TaggedFault::ETYPE`] and [`TaggedFault::code`]. DDP only reports the
+//!   error and never ends a stream. The ULP ends the stream (5041-6.2-01) after it has reported the
+//!   error to the peer (5041-6.2.2-06).
 //!
 //! The LLP must be reliable and deliver segments in the order in which they were sent, as MPA over
 //! TCP does.

@@ -121,6 +121,7 @@ impl UntaggedReceiver {
             }); // 5041-7.1-03
         }
         let too_long = UntaggedFault::MessageTooLong {
+            qn: self.qn,
             end: u64::from(self.received) + u64::from(payload_len),
             buffer,
         };

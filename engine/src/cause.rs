@@ -44,7 +44,7 @@ pub use local::{LocalProblem, LocalVerb, Unmapped};
 use parts::Account;
 pub(crate) use parts::Act;
 pub use parts::{CauseCode, Layer, Who};
-pub(crate) use stream::{Broken, Receive};
+pub(crate) use stream::{Broken, Held};
 pub use terminate_report::{Asked, TerminateReport, Work};
 
 /// Cause of a failure: originator, layer, code, and the violated requirement of the RFCs.

@@ -89,16 +89,6 @@ fn numbered(error: DdpError) {
         DdpError::Version { tagged: true, .. } => Some((1, 4)),
         DdpError::Version { tagged: false, .. } => Some((2, 6)),
         DdpError::LocalCatastrophic => Some((0, 0)),
-        DdpError::Tagged(fault) => Some((
-            1,
-            match fault {
-                TaggedFault::InvalidSTag
-                | TaggedFault::NotAssociated
-                | TaggedFault::AccessRights => 0,
-                TaggedFault::BaseOrBounds => 1,
-                TaggedFault::ToWrap => 3,
-            },
-        )),
         DdpError::Untagged(fault) => Some((
             2,
             match fault {
@@ -147,7 +137,13 @@ fn range(input: &mut Input<'_>) {
     let found = range.locate(TaggedOffset(to), len);
     assert_eq!(found, wanted);
     if let Err(fault) = found {
-        numbered(DdpError::Tagged(fault));
+        let code = match fault {
+            TaggedFault::InvalidSTag | TaggedFault::NotAssociated | TaggedFault::AccessRights => 0,
+            TaggedFault::BaseOrBounds => 1,
+            TaggedFault::ToWrap => 3,
+        };
+        assert_eq!(fault.code(), code);
+        assert!(!fault.to_string().is_empty());
     }
     assert_eq!(TaggedOffset(to).advance(len).0, end as u64);
 }

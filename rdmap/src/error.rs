@@ -1,13 +1,18 @@
 //! Errors that end a stream, with the side at fault and the code for the Terminate Message.
 
+use core::fmt;
+
 use thiserror::Error;
 use uwarp_ddp::{DdpError, Qn, STag, TaggedFault, TaggedOffset, UntaggedFault};
 
 use crate::code::TerminateCode;
 use crate::opcode::Opcode;
+use crate::read_request::ReadRequestHeader;
 use crate::requirement::{self as demand, Requirement};
 
-/// Reason why a stream cannot continue.
+/// Reason why a stream cannot continue, with the facts that the headers of the segment contain.
+///
+/// The error is a plain value, so a caller that explains it does not read the segment again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum StreamError {
     /// The segment breaks a rule of DDP.
@@ -51,12 +56,20 @@ pub enum StreamError {
         /// Opcode of this segment.
         got: Opcode,
     },
-    /// The peer may not read the memory named by its Read Request.
-    #[error("a Read Request cannot be answered: {0}")]
-    Protection(TaggedFault),
-    /// The peer may not execute the Atomic Operation that it requests.
-    #[error("an Atomic Request cannot be carried out: {0}")]
-    Atomic(AtomicFault),
+    /// The peer may not access the memory that its message names.
+    #[error("{0}")]
+    Access(#[from] AccessError),
+    /// The memory that an Atomic Request names has an address that is not a multiple of 8.
+    #[error(
+        "an Atomic Request on STag {stag}, TO {to} cannot be carried out: the memory that STag and \
+         TO stand for has an address that is not a multiple of 8"
+    )]
+    Misaligned {
+        /// STag of the request.
+        stag: STag,
+        /// TO of the request.
+        to: TaggedOffset,
+    },
     /// No RFC defines an Atomic Operation with this code (AOpCode).
     #[error(
         "an Atomic Request has the operation code {0:#x}; there are 0, FetchAdd, and 2, CmpSwap"
@@ -70,9 +83,6 @@ pub enum StreamError {
         /// Received length in bytes.
         got: u32,
     },
-    /// The peer may not invalidate the STag that its Send names.
-    #[error("a Send names an STag that cannot be invalidated: {0}")]
-    CannotInvalidate(TaggedFault),
     /// The peer has more Reads and Atomic Operations outstanding than the negotiated IRD.
     #[error("one more Read or Atomic Request than the {ird} that may be outstanding (IRD)")]
     IrdExceeded {
@@ -122,6 +132,68 @@ pub enum StreamError {
     /// The stream had already ended, so the segment is dropped. The peer did nothing wrong.
     #[error("the stream has ended; what arrives on it is dropped")]
     Ended,
+}
+
+/// Access of the peer that is refused, and the check that failed.
+///
+/// Four messages name memory of this side: an RDMA Write, a Read Request, an Atomic Request, and a
+/// Send that invalidates an STag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("{}: {fault}", AccessWords(self))]
+pub struct AccessError {
+    /// The message.
+    pub opcode: Opcode,
+    /// The first check that failed.
+    pub fault: TaggedFault,
+    /// STag of the memory.
+    pub stag: STag,
+    /// TO of the first byte; 0 for a Send, which names only an STag.
+    pub to: TaggedOffset,
+    /// Length in bytes; 0 for a Send.
+    pub len: u32,
+}
+
+impl AccessError {
+    /// Creates the error of a Read Request, about its source.
+    #[must_use]
+    pub const fn of_read(request: &ReadRequestHeader, fault: TaggedFault) -> Self {
+        AccessError {
+            opcode: Opcode::ReadRequest,
+            fault,
+            stag: request.source_stag,
+            to: request.source_to,
+            len: request.len,
+        }
+    }
+}
+
+/// Displays the message that is refused and the memory that it names.
+struct AccessWords<'a>(&'a AccessError);
+
+impl fmt::Display for AccessWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AccessError {
+            opcode,
+            stag,
+            to,
+            len,
+            ..
+        } = self.0;
+        match opcode {
+            Opcode::ReadRequest => write!(
+                f,
+                "a Read Request for {len} bytes of STag {stag}, TO {to} cannot be answered"
+            ),
+            Opcode::AtomicRequest => write!(
+                f,
+                "an Atomic Request on STag {stag}, TO {to} cannot be carried out"
+            ),
+            opcode if opcode.invalidates() => {
+                write!(f, "a Send names STag {stag}, which cannot be invalidated")
+            }
+            opcode => write!(f, "{opcode} of {len} bytes to STag {stag}, TO {to}"),
+        }
+    }
 }
 
 /// Mismatch between a Read Response and its Read.
@@ -193,6 +265,21 @@ pub enum Blame {
 }
 
 impl StreamError {
+    /// Creates the error of an Atomic Request for the 8 bytes at `to` of `stag`.
+    #[must_use]
+    pub const fn of_atomic(stag: STag, to: TaggedOffset, fault: AtomicFault) -> Self {
+        match fault {
+            AtomicFault::Tagged(fault) => StreamError::Access(AccessError {
+                opcode: Opcode::AtomicRequest,
+                fault,
+                stag,
+                to,
+                len: 8,
+            }),
+            AtomicFault::Misaligned => StreamError::Misaligned { stag, to },
+        }
+    }
+
     /// Returns the side at fault.
     #[must_use]
     pub const fn blame(&self) -> Blame {
@@ -247,10 +334,8 @@ impl StreamError {
             | StreamError::AtomicResponseUnexpected
             | StreamError::ReadResponseUnexpected => (0, 2, 0x06),
             StreamError::WrongQueue { got, .. } => (1, 2, UntaggedFault::InvalidQn(*got).code()),
-            StreamError::Protection(fault)
-            | StreamError::Atomic(AtomicFault::Tagged(fault)) => (0, 1, protection(*fault)),
-            StreamError::Atomic(AtomicFault::Misaligned) => (0, 2, 0x07), // 7306-8.2-05
-            StreamError::CannotInvalidate(_) => (0, 1, 0x09), // 5040-5.3-12
+            StreamError::Access(error) => error.code(),
+            StreamError::Misaligned { .. } => (0, 2, 0x07), // 7306-8.2-05
             StreamError::IrdExceeded { .. } => (1, 2, 0x02),
             StreamError::ReadResponseMismatch(ReadResponseFault::WrongSTag { .. }) => (1, 1, 0x00),
             StreamError::ReadResponseMismatch(_) => (1, 1, 0x01),
@@ -270,17 +355,7 @@ impl StreamError {
     #[must_use]
     pub fn requirement(&self) -> Option<Requirement> {
         Some(match self {
-            // DDP has the same code for an unknown STag and for an STag without the access right,
-            // but different requirements.
-            StreamError::Ddp(DdpError::Tagged(TaggedFault::AccessRights)) => demand::STAG_WRITABLE,
-            // The code of an STag of another stream is that of an unknown STag, too.
-            StreamError::Ddp(DdpError::Tagged(TaggedFault::NotAssociated)) => {
-                demand::STAG_ASSOCIATED
-            }
-            StreamError::Protection(TaggedFault::NotAssociated)
-            | StreamError::Atomic(AtomicFault::Tagged(TaggedFault::NotAssociated)) => {
-                demand::SOURCE_ASSOCIATED
-            }
+            StreamError::Access(error) => return error.requirement(),
             StreamError::Ddp(DdpError::TooShort { .. }) | StreamError::TooShort { .. } => {
                 demand::HEADER_VALID
             }
@@ -299,14 +374,38 @@ impl StreamError {
             | StreamError::RdmapVersion(_)
             | StreamError::UnexpectedOpcode(_)
             | StreamError::OpcodeChanged { .. }
-            | StreamError::Protection(_)
-            | StreamError::Atomic(_)
-            | StreamError::CannotInvalidate(_)
+            | StreamError::Misaligned { .. }
             | StreamError::NotLast { .. }
             | StreamError::Mpa(_)
             | StreamError::LocalCatastrophic
             | StreamError::Ended => return self.terminate_code()?.requirement(),
         })
+    }
+}
+
+impl AccessError {
+    /// Returns layer, type and code. RDMAP finds the errors of requests and of invalidations. DDP
+    /// finds those of tagged segments.
+    const fn code(&self) -> (u8, u8, u8) {
+        match self.opcode {
+            Opcode::ReadRequest | Opcode::AtomicRequest => (0, 1, protection(self.fault)),
+            opcode if opcode.invalidates() => (0, 1, 0x09), // 5040-5.3-12
+            _ => (1, TaggedFault::ETYPE, self.fault.code()),
+        }
+    }
+
+    fn requirement(&self) -> Option<Requirement> {
+        let request = matches!(self.opcode, Opcode::ReadRequest | Opcode::AtomicRequest);
+        let (layer, etype, code) = self.code();
+        match self.fault {
+            // DDP has the same code for an unknown STag and for an STag without the access right,
+            // but different requirements.
+            TaggedFault::AccessRights if layer == 1 => Some(demand::STAG_WRITABLE),
+            // The code of an STag of another stream is that of an unknown STag, too.
+            TaggedFault::NotAssociated if layer == 1 => Some(demand::STAG_ASSOCIATED),
+            TaggedFault::NotAssociated if request => Some(demand::SOURCE_ASSOCIATED),
+            _ => TerminateCode::new(layer, etype, code).requirement(),
+        }
     }
 }
 
@@ -324,5 +423,25 @@ const fn protection(fault: TaggedFault) -> u8 {
         // that guesses STags that this one exists.
         TaggedFault::NotAssociated => 0x00,
         TaggedFault::ToWrap => 0x04,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inbound::Inbound;
+
+    #[test]
+    fn an_error_is_smaller_than_what_a_segment_yields_otherwise() {
+        assert!(
+            size_of::<StreamError>() <= 32,
+            "{}",
+            size_of::<StreamError>()
+        );
+        // The facts of an error make the result of a segment no larger.
+        assert_eq!(
+            size_of::<Result<Inbound<u64>, StreamError>>(),
+            size_of::<Inbound<u64>>()
+        );
     }
 }

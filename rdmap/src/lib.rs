@@ -116,7 +116,7 @@ pub use atomic::{
     AtomicResponseHeader,
 };
 pub use code::TerminateCode;
-pub use error::{AtomicFault, Blame, OrdExhausted, ReadResponseFault, StreamError};
+pub use error::{AccessError, AtomicFault, Blame, OrdExhausted, ReadResponseFault, StreamError};
 pub use inbound::{Inbound, SendDelivered};
 pub use memory::Memory;
 pub use message::{OutMessage, OutSegment};

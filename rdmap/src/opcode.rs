@@ -71,6 +71,17 @@ impl Opcode {
         })
     }
 
+    /// Returns the opcode in the first bytes of a segment, before any check. `None` if `head` ends
+    /// before the opcode, or no RFC defines it.
+    ///
+    /// Only [`Stream::receive`](crate::Stream::receive) can tell whether the segment is valid.
+    #[must_use]
+    pub fn of_segment(head: &[u8]) -> Option<Opcode> {
+        // The control byte of RDMAP follows that of DDP in tagged and untagged segments.
+        let (_, raw) = split(*head.get(1)?);
+        Self::from_raw(raw)
+    }
+
     /// Returns the Queue Number of the message; `None` for a tagged message (5040-4.1-04,
     /// 5040-4.1-06).
     #[must_use]

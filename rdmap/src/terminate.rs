@@ -105,7 +105,8 @@ impl Terminate {
         // 5040-7.1-04, 5040-4.8-i02: only an error in a Read Request that RDMAP has parsed is
         // reported with the header of that request. Messages of RFC 7306 have no such header
         // (7306-8.1-02).
-        let about_read = matches!(error, StreamError::Protection(_));
+        let about_read =
+            matches!(error, StreamError::Access(error) if error.opcode == Opcode::ReadRequest);
         if mutate!(about_read, TerminateWithoutReadHeader => false) {
             terminate.rdma_header = head
                 .get(UNTAGGED_HEADER..)

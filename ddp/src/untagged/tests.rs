@@ -109,7 +109,11 @@ fn a_gap_and_an_overlap_are_invalid_offsets() {
 fn one_byte_more_than_the_buffer_has_is_too_long() {
     let mut queue = UntaggedReceiver::new(Qn(0));
     assert!(queue.accept(&header(1, 0, false), 4, Some(9)).is_ok());
-    let fault = UntaggedFault::MessageTooLong { end: 10, buffer: 9 };
+    let fault = UntaggedFault::MessageTooLong {
+        qn: Qn(0),
+        end: 10,
+        buffer: 9,
+    };
     assert_eq!(queue.accept(&header(1, 4, true), 6, Some(9)), Err(fault));
     assert!(queue.accept(&header(1, 4, true), 5, Some(9)).is_ok());
 }
@@ -123,6 +127,7 @@ fn a_message_beyond_four_gigabytes_is_too_long_and_does_not_wrap() {
             .is_ok()
     );
     let fault = UntaggedFault::MessageTooLong {
+        qn: Qn(0),
         end: 1 << 32,
         buffer: u32::MAX,
     };

@@ -4,19 +4,19 @@
 use std::fmt;
 
 use crate::mem::{Access, Named, StagFacts};
-use uwarp_ddp::{DdpError, TaggedFault};
-use uwarp_rdmap::{AtomicFault, ReadRequestHeader, StreamError};
+use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
+use uwarp_rdmap::{AccessError, Opcode, ReadRequestHeader, StreamError, TerminateCode};
 
-use super::parts::{Account, Act, Layer, Who};
+use super::parts::{Account, Layer, Operation, Who};
 
-/// A refused access of the peer. It holds the fields of [`StagFacts`] directly, which keeps it
-/// small.
+/// A refused access of the peer. It holds the fields of [`AccessError`] and [`StagFacts`]
+/// directly, which keeps it small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
+    opcode: Opcode,
     fault: TaggedFault,
-    act: Act,
-    stag: u32,
-    to: u64,
+    stag: STag,
+    to: TaggedOffset,
     len: u32,
     named: Named,
     base: u64,
@@ -25,14 +25,15 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Creates the refusal of `act` on `len` bytes at `to` of `stag`. `facts` describe what the
-    /// STag names.
-    pub(crate) const fn new(
-        fault: TaggedFault,
-        act: Act,
-        (stag, to, len): (u32, u64, u32),
-        facts: StagFacts,
-    ) -> Self {
+    /// Creates the refusal of an access. `facts` describe what the STag names.
+    pub(crate) const fn new(error: AccessError, facts: StagFacts) -> Self {
+        let AccessError {
+            opcode,
+            fault,
+            stag,
+            to,
+            len,
+        } = error;
         let StagFacts {
             named,
             base,
@@ -40,8 +41,8 @@ impl Refusal {
             access,
         } = facts;
         Refusal {
+            opcode,
             fault,
-            act,
             stag,
             to,
             len,
@@ -55,39 +56,37 @@ impl Refusal {
     /// Creates the refusal of a peer's Read whose source was revoked after `sent` bytes of the
     /// source were sent.
     pub(crate) fn source_gone(header: &ReadRequestHeader, sent: u32) -> Self {
-        let left = header.advance(sent);
+        let error = AccessError::of_read(&header.advance(sent), TaggedFault::InvalidSTag);
         let facts = StagFacts::without_region(Named::RevokedDuringRead);
-        let place = (left.source_stag.0, left.source_to.0, left.len);
-        Refusal::new(TaggedFault::InvalidSTag, Act::Read, place, facts)
+        Refusal::new(error, facts)
     }
 
-    /// Returns the error as the lower layers report it.
-    fn error(&self) -> StreamError {
-        match self.act {
-            Act::Read => StreamError::Protection(self.fault),
-            Act::Atomic => StreamError::Atomic(AtomicFault::Tagged(self.fault)),
-            Act::Invalidate => StreamError::CannotInvalidate(self.fault),
-            Act::Send
-            | Act::Write
-            | Act::ReadResponse
-            | Act::Terminate
-            | Act::Immediate
-            | Act::AtomicResponse => StreamError::Ddp(DdpError::Tagged(self.fault)),
+    /// Returns the error as RDMAP reports it.
+    const fn error(&self) -> AccessError {
+        let &Refusal {
+            opcode,
+            fault,
+            stag,
+            to,
+            len,
+            ..
+        } = self;
+        AccessError {
+            opcode,
+            fault,
+            stag,
+            to,
+            len,
         }
     }
 
     /// Returns the right that the access needs.
     fn right(&self) -> Access {
-        match self.act {
-            Act::Read => Access::REMOTE_READ,
-            Act::Atomic => Access::REMOTE_ATOMIC,
-            Act::Invalidate => Access::NONE,
-            Act::Send
-            | Act::Write
-            | Act::ReadResponse
-            | Act::Terminate
-            | Act::Immediate
-            | Act::AtomicResponse => Access::REMOTE_WRITE,
+        match self.opcode {
+            Opcode::ReadRequest => Access::REMOTE_READ,
+            Opcode::AtomicRequest => Access::REMOTE_ATOMIC,
+            opcode if opcode.invalidates() => Access::NONE,
+            _ => Access::REMOTE_WRITE,
         }
     }
 
@@ -97,15 +96,11 @@ impl Refusal {
     }
 
     pub(super) fn account(&self) -> Account {
-        let error = self.error();
-        let layer = match self.act {
-            Act::Read | Act::Atomic | Act::Invalidate => Layer::Rdmap,
-            Act::Send
-            | Act::Write
-            | Act::ReadResponse
-            | Act::Terminate
-            | Act::Immediate
-            | Act::AtomicResponse => Layer::Ddp,
+        let error = StreamError::Access(self.error());
+        let code = error.terminate_code();
+        let layer = match code {
+            Some(TerminateCode { layer: 1, .. }) => Layer::Ddp,
+            _ => Layer::Rdmap,
         };
         let who = match self.named {
             Named::RevokedDuringRead => Who::Program,
@@ -117,15 +112,17 @@ impl Refusal {
             | Named::Invalidated => Who::PeerProgram,
         };
         Account::new(self.title(), who, layer)
-            .terminate(error.terminate_code())
+            .terminate(code)
             .against(error.requirement())
             .hint(self.hint())
     }
 
     /// Returns the kind of error with the failed check, in the terms of the RFCs.
     fn title(&self) -> &'static str {
-        match (self.act, self.fault) {
-            (Act::Invalidate, _) => "remote access error, the STag cannot be invalidated",
+        match (self.opcode, self.fault) {
+            (opcode, _) if opcode.invalidates() => {
+                "remote access error, the STag cannot be invalidated"
+            }
             (_, TaggedFault::InvalidSTag) => "remote access error, invalid STag",
             (_, TaggedFault::NotAssociated) => "remote access error, STag not associated",
             (_, TaggedFault::AccessRights) => "remote access error, access rights violation",
@@ -135,8 +132,8 @@ impl Refusal {
     }
 
     fn hint(&self) -> &'static str {
-        match (self.fault, self.act) {
-            (_, Act::Invalidate) => {
+        match (self.fault, self.opcode) {
+            (_, opcode) if opcode.invalidates() => {
                 "a peer may invalidate only a region that was registered for its QP alone (`Pd::register_for`), and only once"
             }
             _ if self.named == Named::RevokedDuringRead => {
@@ -151,10 +148,10 @@ impl Refusal {
             (TaggedFault::AccessRights, _) if self.qp_forbids() => {
                 "give the QP the right too (its access attribute)"
             }
-            (TaggedFault::AccessRights, Act::Read) => {
+            (TaggedFault::AccessRights, Opcode::ReadRequest) => {
                 "register it with REMOTE_READ, if the peer is meant to read it"
             }
-            (TaggedFault::AccessRights, Act::Atomic) => {
+            (TaggedFault::AccessRights, Opcode::AtomicRequest) => {
                 "register it with REMOTE_ATOMIC, if the peer is meant to do atomic operations on it"
             }
             (TaggedFault::AccessRights, _) => {
@@ -168,12 +165,15 @@ impl Refusal {
 
     /// Writes the access: `a Write of 64 bytes at offset 0`.
     fn attempt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refusal { act, to, len, .. } = self;
-        let article = act.article();
-        write!(f, "{article} {act} of {len} bytes at ")?;
-        match to.checked_sub(self.base) {
-            Some(offset) if self.size > 0 => write!(f, "offset {offset} (TO {to:#x})"),
-            _ => write!(f, "TO {to:#x}"),
+        let &Refusal {
+            opcode, to, len, ..
+        } = self;
+        let operation = Operation(opcode);
+        let article = operation.article();
+        write!(f, "{article} {operation} of {len} bytes at ")?;
+        match to.0.checked_sub(self.base) {
+            Some(offset) if self.size > 0 => write!(f, "offset {offset} (TO {to})"),
+            _ => write!(f, "TO {to}"),
         }
     }
 
@@ -187,14 +187,14 @@ impl Refusal {
             | Named::Invalidated
             | Named::RevokedDuringRead => "region",
         };
-        let Refusal { stag, size, .. } = self;
-        write!(f, "{what} {stag:#010x} of {size} bytes")
+        let (stag, size) = (self.stag, self.size);
+        write!(f, "{what} {stag} of {size} bytes")
     }
 
     /// Writes the sentence of a Send with Invalidate, which names only an STag.
     fn invalidation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stag = self.stag;
-        write!(f, "the peer's Send would invalidate STag {stag:#010x}, ")?;
+        write!(f, "the peer's Send would invalidate STag {stag}, ")?;
         f.write_str(match self.named {
             Named::Nothing => "which is not registered now",
             Named::OtherKey => "which has the index of a region, but another key",
@@ -207,29 +207,31 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.act == Act::Invalidate {
+        let &Refusal {
+            opcode,
+            fault,
+            stag,
+            len,
+            ..
+        } = self;
+        if opcode.invalidates() {
             return self.invalidation(f);
         }
-        match (self.fault, self.named) {
+        match (fault, self.named) {
             (_, Named::RevokedDuringRead) => write!(
                 f,
-                "the region of STag {:#010x} was deregistered or invalidated while the peer's Read was being answered",
-                self.stag
+                "the region of STag {stag} was deregistered or invalidated while the peer's Read was being answered"
             )?,
             (_, Named::Unbound) => write!(
                 f,
-                "STag {:#010x} belongs to a memory window or fast region that is not bound to memory now",
-                self.stag
+                "STag {stag} belongs to a memory window or fast region that is not bound to memory now"
             )?,
             (_, Named::Nothing) => {
-                let stag = self.stag;
-                write!(f, "no region is registered now under STag {stag:#010x}")?;
+                write!(f, "no region is registered now under STag {stag}")?;
             }
-            (_, Named::OtherKey) => write!(
-                f,
-                "STag {:#010x} has the index of a region, but another key",
-                self.stag
-            )?,
+            (_, Named::OtherKey) => {
+                write!(f, "STag {stag} has the index of a region, but another key")?;
+            }
             (_, Named::Invalidated) | (TaggedFault::InvalidSTag, Named::Region | Named::Window) => {
                 self.region(f)?;
                 write!(f, " was invalidated before")?;
@@ -260,7 +262,7 @@ impl fmt::Display for Refusal {
             }
         }
         if self.named == Named::RevokedDuringRead {
-            return write!(f, ": {} bytes of it were still to be sent", self.len);
+            return write!(f, ": {len} bytes of it were still to be sent");
         }
         write!(f, ", but the peer attempted ")?;
         self.attempt(f)

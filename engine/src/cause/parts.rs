@@ -134,6 +134,36 @@ impl Account {
     }
 }
 
+/// Displays the operation that a message asks for: a Read, whose message is a Read Request.
+#[derive(Clone, Copy)]
+pub(super) struct Operation(pub(super) Opcode);
+
+impl Operation {
+    /// Returns the indefinite article for the name.
+    pub(super) const fn article(self) -> &'static str {
+        match self.0 {
+            Opcode::AtomicRequest | Opcode::AtomicResponse => "an",
+            _ => "a",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self.0 {
+            Opcode::Send | Opcode::SendSolicited => "Send",
+            Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate => "Send with Invalidate",
+            Opcode::Write => "Write",
+            Opcode::ReadRequest => "Read",
+            Opcode::ReadResponse => "Read Response",
+            Opcode::Terminate => "Terminate",
+            Opcode::Immediate | Opcode::ImmediateSolicited => "message of Immediate Data",
+            Opcode::AtomicRequest => "atomic operation",
+            Opcode::AtomicResponse => "Atomic Response",
+        })
+    }
+}
+
 /// Operation that one side attempts at the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {

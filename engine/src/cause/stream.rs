@@ -2,39 +2,35 @@
 
 use std::fmt;
 
-use uwarp_ddp::{DdpError, TaggedFault, UntaggedFault};
+use uwarp_ddp::{DdpError, UntaggedFault};
 use uwarp_mpa::{DeframeError, MpaErrorCode};
-use uwarp_rdmap::{
-    AtomicFault, QN_READ_REQUEST, QN_SEND, QN_TERMINATE, StreamError, TerminateCode,
-};
+use uwarp_rdmap::{QN_READ_REQUEST, QN_SEND, QN_TERMINATE, StreamError, TerminateCode};
 
 use super::parts::{Account, Layer, Who};
 
-/// Error in the peer's stream, and the receive concerned.
+/// Error in the peer's stream, and the wait before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Broken {
     pub(crate) error: StreamError,
-    pub(crate) receive: Receive,
+    pub(crate) held: Held,
 }
 
-/// Receive for which a message of the peer was meant.
+/// Wait of a message for a receive, before it was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Receive {
-    /// No receive was concerned, or it does not matter which.
-    Any,
-    /// The receive at the head of the queue, with this length in bytes.
-    Takes(u32),
+pub(crate) enum Held {
+    /// The message did not wait.
+    No,
     /// No receive was posted while the message waited for this many milliseconds.
-    NoneAfter(u32),
-    /// As `NoneAfter`, but the wait was cut short because the peer had closed.
-    NoneAfterClose(u32),
+    For(u32),
+    /// As `For`, but the wait was cut short because the peer had closed.
+    UntilClose(u32),
 }
 
 impl From<StreamError> for Broken {
     fn from(error: StreamError) -> Self {
         Broken {
             error,
-            receive: Receive::Any,
+            held: Held::No,
         }
     }
 }
@@ -53,10 +49,10 @@ const MEMORY: &str = "compare the peer's address, length and rkey with those tha
 impl Broken {
     pub(super) fn account(&self) -> Account {
         let (title, who, layer, hint) = self.row();
-        let hint = match self.receive {
-            Receive::NoneAfter(_) => Some(HOLD),
-            Receive::NoneAfterClose(_) => Some(EARLIER),
-            Receive::Any | Receive::Takes(_) => hint,
+        let hint = match self.held {
+            Held::For(_) => Some(HOLD),
+            Held::UntilClose(_) => Some(EARLIER),
+            Held::No => hint,
         };
         let account = Account::new(title, who, layer)
             .terminate(self.error.terminate_code())
@@ -91,19 +87,13 @@ impl Broken {
                     "let the peer use only the messages of RFC 5040 and RFC 7306, because this side knows no others",
                 ),
             ),
-            StreamError::Protection(_) | StreamError::CannotInvalidate(_) => (
+            StreamError::Access(_) => (
                 "remote access error",
                 Who::PeerProgram,
                 Layer::Rdmap,
                 Some(MEMORY),
             ),
-            StreamError::Atomic(AtomicFault::Tagged(_)) => (
-                "remote access error",
-                Who::PeerProgram,
-                Layer::Rdmap,
-                Some(MEMORY),
-            ),
-            StreamError::Atomic(AtomicFault::Misaligned) => (
+            StreamError::Misaligned { .. } => (
                 "remote operation error",
                 Who::PeerProgram,
                 Layer::Rdmap,
@@ -131,13 +121,6 @@ fn ddp(error: &DdpError) -> (&'static str, Who, Layer, Option<&'static str>) {
         DdpError::TooShort { .. } | DdpError::Version { .. } => {
             ("protocol error", Who::PeerStack, STACK)
         }
-        DdpError::Tagged(
-            TaggedFault::InvalidSTag
-            | TaggedFault::NotAssociated
-            | TaggedFault::AccessRights
-            | TaggedFault::ToWrap
-            | TaggedFault::BaseOrBounds,
-        ) => ("remote access error", Who::PeerProgram, MEMORY),
         DdpError::Untagged(UntaggedFault::NoBuffer { qn, .. }) if *qn == QN_SEND => {
             ("no receive posted", Who::Program, CREDITS)
         }
@@ -210,9 +193,9 @@ pub(super) fn framing(error: &DeframeError) -> Account {
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.error, self.receive) {
-            (StreamError::Ddp(DdpError::Untagged(fault)), receive) => untagged(f, fault, receive),
-            (StreamError::Mpa(code), _) => {
+        match &self.error {
+            StreamError::Ddp(DdpError::Untagged(fault)) => untagged(f, fault, self.held),
+            StreamError::Mpa(code) => {
                 let code = TerminateCode {
                     layer: 2,
                     etype: 0,
@@ -220,19 +203,19 @@ impl fmt::Display for Broken {
                 };
                 f.write_str(code.name())
             }
-            (error, _) => write!(f, "{error}"),
+            error => write!(f, "{error}"),
         }
     }
 }
 
 /// Writes the fault with the common names of the queues.
-fn untagged(f: &mut fmt::Formatter<'_>, fault: &UntaggedFault, receive: Receive) -> fmt::Result {
-    match (fault, receive) {
-        (UntaggedFault::NoBuffer { msn, .. }, Receive::NoneAfter(waited)) => write!(
+fn untagged(f: &mut fmt::Formatter<'_>, fault: &UntaggedFault, held: Held) -> fmt::Result {
+    match (fault, held) {
+        (UntaggedFault::NoBuffer { msn, .. }, Held::For(waited)) => write!(
             f,
             "the peer's Send number {msn} was held for {waited} ms, and no receive was posted for it in that time"
         ),
-        (UntaggedFault::NoBuffer { msn, .. }, Receive::NoneAfterClose(waited)) => write!(
+        (UntaggedFault::NoBuffer { msn, .. }, Held::UntilClose(waited)) => write!(
             f,
             "the peer's Send number {msn} was held for {waited} ms, the peer closed the connection meanwhile, and no receive was posted for it"
         ),
@@ -245,9 +228,9 @@ fn untagged(f: &mut fmt::Formatter<'_>, fault: &UntaggedFault, receive: Receive)
         (UntaggedFault::NoBuffer { qn, .. }, _) if *qn == QN_TERMINATE => {
             write!(f, "a second Terminate arrived")
         }
-        (UntaggedFault::MessageTooLong { end, .. }, Receive::Takes(posted)) => write!(
+        (UntaggedFault::MessageTooLong { qn, end, buffer }, _) if *qn == QN_SEND => write!(
             f,
-            "the peer's Send has at least {end} bytes, but the receive posted for it takes {posted}"
+            "the peer's Send has at least {end} bytes, but the receive posted for it takes {buffer}"
         ),
         (fault, _) => write!(f, "{fault}"),
     }

@@ -7,12 +7,9 @@ use crate::mem::{ATOMIC_LEN, Asker, Landing, Need, WriteTargetCache};
 use crate::state::QpState;
 use crate::timers::{Timer, Timers};
 use crate::times::after;
-use uwarp_ddp::{DdpError, Header, STag, TaggedFault, UntaggedFault};
+use uwarp_ddp::{DdpError, STag, TaggedFault, UNTAGGED_HEADER, UntaggedFault};
 use uwarp_mpa::{Negotiated, Role};
-use uwarp_rdmap::{
-    AtomicFault, AtomicRequestHeader, HEAD_LEN, Inbound, Memory, Opcode, QN_SEND,
-    ReadRequestHeader, StreamError,
-};
+use uwarp_rdmap::{AtomicFault, HEAD_LEN, Inbound, Memory, Opcode, QN_SEND, StreamError};
 
 use super::LOG_TARGET;
 use super::framing::{Deframing, Step, Ulpdu};
@@ -20,7 +17,7 @@ use super::receive_buffer::ReceiveBuffer;
 use super::receive_queue::ReceiveQueue;
 use super::send_immediate;
 use super::{Connection, OpenStream, QpContext, Stage};
-use crate::cause::{Act, Broken, Cause, Receive, Refusal};
+use crate::cause::{Broken, Cause, Held, Refusal};
 use crate::completion::{CompletionQueue, Status};
 use crate::event::{AsyncEvent, ConnectionEvent};
 use crate::mutants::mutate;
@@ -284,7 +281,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             }
             &Err(error) => {
                 targets.leave();
-                let cause = self.cause_of(error, head, ulpdu.len());
+                let cause = self.cause_of(error);
                 self.end_in_violation(error, cause, Some((head, ulpdu.len())));
             }
         }
@@ -484,51 +481,24 @@ impl<Q: CompletionQueue> Connection<Q> {
         self.sq.request_answered(ATOMIC_LEN);
     }
 
-    /// Returns the cause for an error in a segment: the region, bounds or receive that it concerns.
-    pub(super) fn cause_of(&self, error: StreamError, head: &[u8], len: usize) -> Cause {
-        let header = Header::parse(head).ok();
-        let access = match (&error, header) {
-            (StreamError::Ddp(DdpError::Tagged(fault)), Some((Header::Tagged(tagged), at))) => {
-                let bytes = u32::try_from(len.saturating_sub(at)).unwrap_or(u32::MAX);
-                let act = Opcode::from_raw(tagged.ulp & 0x0F).map_or(Act::Write, Act::from);
-                Some((*fault, act, (tagged.stag.0, tagged.to.0, bytes)))
-            }
-            (StreamError::Protection(fault), Some((Header::Untagged(_), at))) => {
-                ReadRequestHeader::parse(head.get(at..).unwrap_or(&[])).map(|request| {
-                    let place = (request.source_stag.0, request.source_to.0, request.len);
-                    (*fault, Act::Read, place)
-                })
-            }
-            (StreamError::Atomic(AtomicFault::Tagged(fault)), Some((Header::Untagged(_), at))) => {
-                AtomicRequestHeader::parse(head.get(at..).unwrap_or(&[]))
-                    .map(|request| (*fault, Act::Atomic, (request.stag.0, request.to.0, 8)))
-            }
-            (StreamError::CannotInvalidate(fault), Some((Header::Untagged(untagged), _))) => {
-                Some((*fault, Act::Invalidate, (untagged.ulp_word, 0, 0)))
-            }
-            _ => None,
+    /// Returns the cause for an error in a segment: with the memory that the STag names, or with
+    /// the wait for a receive.
+    pub(super) fn cause_of(&self, error: StreamError) -> Cause {
+        let StreamError::Access(refused) = error else {
+            let held = self.held_for_receive(&error);
+            return Cause::broken(Broken { error, held });
         };
-        if let Some((fault, act, place)) = access {
-            let stag = STag(place.0);
-            let facts = self.ctx.table.facts(stag);
-            tracing::debug!(target: LOG_TARGET, qp = self.ctx.qp_num, %stag, names = self.ctx.table.describe(stag), "access refused");
-            return Cause::access(Refusal::new(fault, act, place, facts));
-        }
-        let to_receive =
-            matches!(header, Some((Header::Untagged(untagged), _)) if untagged.qn == QN_SEND);
-        let receive = if to_receive {
-            self.receive_meant(&error)
-        } else {
-            Receive::Any
-        };
-        Cause::broken(Broken { error, receive })
+        let stag = refused.stag;
+        let facts = self.ctx.table.facts(stag);
+        tracing::debug!(target: LOG_TARGET, qp = self.ctx.qp_num, %stag, names = self.ctx.table.describe(stag), "access refused");
+        Cause::access(Refusal::new(refused, facts))
     }
 
-    /// Describes the receive that a Send with this error would have used.
-    fn receive_meant(&self, error: &StreamError) -> Receive {
+    /// Returns how long the message with this error has waited for a receive.
+    fn held_for_receive(&self, error: &StreamError) -> Held {
         let starved = matches!(
             error,
-            StreamError::Ddp(DdpError::Untagged(UntaggedFault::NoBuffer { .. }))
+            StreamError::Ddp(DdpError::Untagged(UntaggedFault::NoBuffer { qn, .. })) if *qn == QN_SEND
         );
         match self.ctx.on_no_receive {
             // On a connection that holds messages, a message without a receive is an error only
@@ -539,36 +509,32 @@ impl<Q: CompletionQueue> Connection<Q> {
                     .open()
                     .and_then(|stream| stream.inbound.shortened_hold)
                 {
-                    None => Receive::NoneAfter(milliseconds(bound)),
-                    Some(waited) => Receive::NoneAfterClose(milliseconds(waited)),
+                    None => Held::For(milliseconds(bound)),
+                    Some(waited) => Held::UntilClose(milliseconds(waited)),
                 }
             }
-            OnNoReceive::Hold(_) | OnNoReceive::Terminate => {
-                self.rq.next_len().map_or(Receive::Any, Receive::Takes)
-            }
+            OnNoReceive::Hold(_) | OnNoReceive::Terminate => Held::No,
         }
     }
+}
 
-    /// Returns the status with which the oldest receive fails, if `error` concerns the Send that
-    /// would have consumed it.
-    ///
-    /// Only messages on queue 0 consume receives. A Read Request or Terminate that is too long does
-    /// not affect them.
-    pub(super) fn blame_receive(
-        error: &StreamError,
-        segment: Option<(&[u8], usize)>,
-    ) -> Option<Status> {
-        let (head, _) = segment?;
-        match Header::parse(head) {
-            Ok((Header::Untagged(header), _)) if header.qn == QN_SEND => {}
-            _ => return None,
+/// Returns the status with which the oldest receive fails, if `error` concerns the message that
+/// would have consumed it.
+///
+/// Only messages on queue 0 consume receives. A Read Request or Terminate that is too long does not
+/// affect them.
+pub(super) fn status_of_receive(error: &StreamError) -> Option<Status> {
+    match error {
+        StreamError::Ddp(DdpError::Untagged(UntaggedFault::MessageTooLong { qn, .. }))
+            if *qn == QN_SEND =>
+        {
+            Some(Status::LocalLength)
         }
-        match error {
-            StreamError::Ddp(DdpError::Untagged(UntaggedFault::MessageTooLong { .. }))
-            | StreamError::ImmediateLength { .. } => Some(Status::LocalLength),
-            StreamError::CannotInvalidate(_) => Some(Status::RemoteInvalidRequest),
-            _ => None,
+        StreamError::ImmediateLength { .. } => Some(Status::LocalLength),
+        StreamError::Access(refused) if refused.opcode.invalidates() => {
+            Some(Status::RemoteInvalidRequest)
         }
+        _ => None,
     }
 }
 
@@ -591,16 +557,12 @@ fn first_fpdu(
     if let Some(timers) = timers {
         timers.clear(Timer::Stage);
     }
-    let opcode = head.get(1).map(|control| control & 0x0F);
+    let opcode = Opcode::of_segment(head);
     // The initiator sends a Terminate if it cannot accept the Reply.
-    if opcode != Some(Opcode::Terminate as u8) {
+    if opcode != Some(Opcode::Terminate) {
         events.push(ConnectionEvent::Async(AsyncEvent::Established { qp_num }));
     }
-    let empty_send = len == 18
-        && head.first().is_some_and(|control| control & 0x80 == 0)
-        && head
-            .get(1)
-            .is_some_and(|control| control & 0x0F == Opcode::Send as u8);
+    let empty_send = opcode == Some(Opcode::Send) && len == UNTAGGED_HEADER;
     mutate!(stream.negotiated.rtr_offered.send, RtrSendDelivered => false) && empty_send
 }
 

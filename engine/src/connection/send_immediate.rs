@@ -43,10 +43,7 @@ fn is_marked(data: &[u8]) -> bool {
 
 /// Returns true if a segment with this head is Immediate Data that belongs to the next Send.
 pub(super) fn is_of_send(head: &[u8]) -> bool {
-    let untagged = head.first().is_some_and(|control| control & 0x80 == 0);
-    let opcode = head.get(1).map(|control| control & 0x0F);
-    untagged
-        && opcode == Some(Opcode::Immediate as u8)
+    Opcode::of_segment(head) == Some(Opcode::Immediate)
         && head.get(UNTAGGED_HEADER..).is_some_and(is_marked)
 }
 

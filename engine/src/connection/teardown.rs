@@ -8,16 +8,15 @@ use crate::timers::Timer;
 use uwarp_ddp::Header;
 use uwarp_ddp::TaggedFault;
 use uwarp_rdmap::{
-    AtomicFault, AtomicJob, MAX_HEADER, Opcode, Peer, ReadRequestHeader, Stream, StreamError,
-    Terminate, TerminateCode,
+    AccessError, AtomicFault, AtomicJob, MAX_HEADER, Opcode, Peer, ReadRequestHeader, Stream,
+    StreamError, Terminate, TerminateCode,
 };
 
 use super::LOG_TARGET;
+use super::inbound::status_of_receive;
 use super::work::Blamed;
 use super::{Connection, Stage};
-use crate::cause::{
-    Act, Broken, Cause, EndKind, LocalProblem, Refusal, TerminateReport, Unmapped, Work,
-};
+use crate::cause::{Act, Cause, EndKind, LocalProblem, Refusal, TerminateReport, Unmapped, Work};
 use crate::completion::{CompletionQueue, CqOverflow, Status};
 use crate::event::{AsyncEvent, ConnectionEvent, EndReason};
 use crate::mutants::mutate;
@@ -34,7 +33,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         segment: Option<(&[u8], usize)>,
     ) {
         let terminate = Stream::terminate_for(&error, segment);
-        let receive = Self::blame_receive(&error, segment).map(|status| (status, cause));
+        let receive = status_of_receive(&error).map(|status| (status, cause));
         let send = self.blame_read_response(&error, cause);
         let said = mutate!(terminate.as_ref(), NoTerminate => None);
         let sent = self.send_terminate(said);
@@ -80,7 +79,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         sent: u32,
         fault: TaggedFault,
     ) {
-        let error = StreamError::Protection(fault);
+        let error = StreamError::Access(AccessError::of_read(&header.advance(sent), fault));
         let terminate = Terminate::for_partial_read(&error, header, sent);
         // Segments of the Response that are already framed are still sent: the Terminate reports
         // their length.
@@ -99,18 +98,11 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Ends the connection because the memory of a peer's Atomic Operation is no longer accessible,
     /// although it was when the request arrived.
     pub(super) fn atomic_gone(&mut self, job: &AtomicJob, fault: AtomicFault) {
-        let error = StreamError::Atomic(fault);
+        let error = StreamError::of_atomic(job.stag(), job.to(), fault);
         let terminate = Terminate::for_atomic(&error, job);
         self.tx.copy_registered();
         let said = self.frame_terminate(&terminate);
-        let place = (job.stag().0, job.to().0, 8);
-        let cause = match fault {
-            AtomicFault::Tagged(fault) => {
-                let facts = self.ctx.table.facts(job.stag());
-                Cause::access(Refusal::new(fault, Act::Atomic, place, facts))
-            }
-            AtomicFault::Misaligned => Cause::broken(Broken::from(error)),
-        };
+        let cause = self.cause_of(error);
         let reason = EndReason::TerminateSent {
             error,
             terminate: said.then_some(terminate),

@@ -3,8 +3,8 @@
 use std::sync::atomic::{Ordering, fence};
 
 use crate::mem::{Landing, PlaceFault, WriteTargetCache};
-use uwarp_ddp::{DdpError, Header, TAGGED_HEADER, TaggedFault};
-use uwarp_rdmap::{HEAD_LEN, StreamError};
+use uwarp_ddp::{Header, STag, TAGGED_HEADER, TaggedOffset};
+use uwarp_rdmap::{AccessError, HEAD_LEN, Opcode, StreamError};
 
 use super::Connection;
 use super::framing::Ulpdu;
@@ -116,36 +116,40 @@ impl<Q: CompletionQueue> Connection<Q> {
         };
         if let Err(fault) = mutate!(placed, BoundsOffByOne => Ok(())) {
             targets.leave();
-            match fault {
-                PlaceFault::Tagged(fault) => self.write_target_gone(fault, ulpdu),
-                PlaceFault::Unmapped => self.write_target_unmapped(ulpdu),
-            }
+            self.write_target_gone(fault, ulpdu);
         }
     }
 
-    /// Ends the connection, because the program has unmapped the target of a Write.
+    /// Ends the connection, because the target of a Write was deregistered or unmapped between the
+    /// check and the placement.
     ///
-    /// The STag and the bounds of the Write are valid, so no protection error of DDP or RDMAP is
-    /// true. The error is of this host alone: a local catastrophic error (5040-4.8-i01).
+    /// If it was unmapped, the STag and the bounds of the Write are valid, so no protection error
+    /// of DDP or RDMAP is true. The error is of this host alone: a local catastrophic error
+    /// (5040-4.8-i01).
     #[cold]
-    fn write_target_unmapped(&mut self, ulpdu: &Ulpdu<'_>) {
-        let mut scratch = [0; HEAD_LEN];
-        let stag = match Header::parse(ulpdu.head(&mut scratch)) {
-            Ok((Header::Tagged(header), _)) => header.stag.0,
-            _ => 0,
-        };
-        let by = Unmapped::Write;
-        self.fail_locally(None, None, LocalProblem::Unmapped { stag, by });
-    }
-
-    /// Ends the connection, because the region was deregistered between the check and the
-    /// placement.
-    #[cold]
-    fn write_target_gone(&mut self, fault: TaggedFault, ulpdu: &Ulpdu<'_>) {
-        let error = StreamError::Ddp(DdpError::Tagged(fault));
+    fn write_target_gone(&mut self, fault: PlaceFault, ulpdu: &Ulpdu<'_>) {
         let mut scratch = [0; HEAD_LEN];
         let head = ulpdu.head(&mut scratch);
-        let cause = self.cause_of(error, head, ulpdu.len());
+        // The header is read again, so that the path of Writes that succeed need not keep it.
+        let (stag, to) = match Header::parse(head) {
+            Ok((Header::Tagged(header), _)) => (header.stag, header.to),
+            _ => (STag(0), TaggedOffset(0)),
+        };
+        let fault = match fault {
+            PlaceFault::Tagged(fault) => fault,
+            PlaceFault::Unmapped => {
+                let (stag, by) = (stag.0, Unmapped::Write);
+                return self.fail_locally(None, None, LocalProblem::Unmapped { stag, by });
+            }
+        };
+        let error = StreamError::Access(AccessError {
+            opcode: Opcode::Write,
+            fault,
+            stag,
+            to,
+            len: u32::try_from(ulpdu.len() - TAGGED_HEADER).unwrap_or(u32::MAX),
+        });
+        let cause = self.cause_of(error);
         self.end_in_violation(error, cause, Some((head, ulpdu.len())));
     }
 }

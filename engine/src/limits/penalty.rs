@@ -27,9 +27,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use uwarp_ddp::DdpError;
 use uwarp_mpa::StartupError;
-use uwarp_rdmap::{AtomicFault, StreamError};
+use uwarp_rdmap::StreamError;
 
 use super::PeerKey;
 
@@ -129,13 +128,7 @@ impl Penalties {
 
 /// Returns true if the peer accessed memory that it may not access.
 pub fn is_stag_error(error: &StreamError) -> bool {
-    matches!(
-        error,
-        StreamError::Ddp(DdpError::Tagged(_))
-            | StreamError::Protection(_)
-            | StreamError::Atomic(AtomicFault::Tagged(_))
-            | StreamError::CannotInvalidate(_)
-    )
+    matches!(error, StreamError::Access(_))
 }
 
 #[cfg(test)]

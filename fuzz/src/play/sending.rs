@@ -204,7 +204,7 @@ impl Play {
         let message = match job {
             Job::Read(job) => self.stream.begin_read_response(job),
             Job::Atomic(job) => {
-                let code = StreamError::Atomic(AtomicFault::Misaligned);
+                let code = StreamError::of_atomic(job.stag(), job.to(), AtomicFault::Misaligned);
                 let told = Terminate::for_atomic(&code, &job);
                 assert_eq!((told.layer(), told.etype(), told.code()), (0, 2, 7));
                 assert!(told.rdma_header().is_none() && told.is_about_request());

@@ -2,7 +2,8 @@
 
 use uwarp_oracle::{Tagged, Untagged};
 use uwarp_rdmap::{
-    HEAD_LEN, Inbound, MAX_HEADER, MAX_TERMINATE_HEADER, OutMessage, Stream, StreamError, Terminate,
+    HEAD_LEN, Inbound, MAX_HEADER, MAX_TERMINATE_HEADER, Opcode, OutMessage, Stream, StreamError,
+    Terminate,
 };
 
 use crate::model::stream::{Code, Event};
@@ -71,7 +72,8 @@ pub(super) fn terminate(error: &StreamError, ulpdu: &[u8], code: Option<Code>) {
         18
     };
     let with_ddp = code.1 != 0 && head.len() >= header_len;
-    let with_read = with_ddp && matches!(error, StreamError::Protection(_));
+    let with_read = with_ddp
+        && matches!(error, StreamError::Access(error) if error.opcode == Opcode::ReadRequest);
     let mut wanted = vec![code.0 << 4 | code.1, code.2, 0, 0];
     if with_ddp {
         let segment_len = u16::try_from(ulpdu.len());

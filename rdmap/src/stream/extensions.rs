@@ -176,7 +176,7 @@ impl Stream {
         // executed.
         memory
             .check_atomic(header.stag, header.to.0)
-            .map_err(StreamError::Atomic)?;
+            .map_err(|fault| StreamError::of_atomic(header.stag, header.to, fault))?;
         self.unanswered.push_back(Request::Atomic(AtomicJob {
             id: header.id,
             stag: header.stag,

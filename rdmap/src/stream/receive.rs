@@ -7,7 +7,7 @@ use uwarp_ddp::{
 
 use super::{Outstanding, Request, Stream};
 use crate::HEAD_LEN;
-use crate::error::{ReadResponseFault, StreamError};
+use crate::error::{AccessError, ReadResponseFault, StreamError};
 use crate::inbound::{Inbound, SendDelivered};
 use crate::memory::Memory;
 #[cfg(uwarp_mutants)]
@@ -186,7 +186,15 @@ impl Stream {
         } else {
             match memory.check_write(header.stag, header.to.0, body.len) {
                 Ok(target) => Some(target),
-                Err(fault) => return Err(StreamError::Ddp(DdpError::Tagged(fault))),
+                Err(fault) => {
+                    return Err(StreamError::Access(AccessError {
+                        opcode: Opcode::Write,
+                        fault,
+                        stag: header.stag,
+                        to: header.to,
+                        len: body.len,
+                    }));
+                }
             }
         };
         self.write_begun = !header.last;
@@ -250,9 +258,14 @@ impl Stream {
             self.send_opcode = None;
             let invalidated = opcode.invalidates().then_some(STag(header.ulp_word));
             if let Some(stag) = invalidated {
-                memory
-                    .check_invalidate(stag)
-                    .map_err(StreamError::CannotInvalidate)?; // 5040-5.3-10
+                let refused = |fault| AccessError {
+                    opcode,
+                    fault,
+                    stag,
+                    to: TaggedOffset(0),
+                    len: 0,
+                };
+                memory.check_invalidate(stag).map_err(refused)?; // 5040-5.3-10
             }
             let solicited = opcode.solicits();
             Some(SendDelivered {
@@ -290,7 +303,7 @@ impl Stream {
             // length is not 0.
             memory
                 .check_read(request.source_stag, request.source_to.0, request.len)
-                .map_err(StreamError::Protection)?;
+                .map_err(|fault| AccessError::of_read(&request, fault))?;
         }
         self.unanswered.push_back(Request::Read(request));
         Ok(Inbound::ReadRequest)

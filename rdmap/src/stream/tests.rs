@@ -1,13 +1,13 @@
 use super::*;
 use crate::atomic::AtomicOp;
-use crate::error::AtomicFault;
+use crate::error::{AccessError, AtomicFault};
 use crate::inbound::{Inbound, SendDelivered};
 use crate::memory::Memory;
 use crate::message::OutMessage;
 use crate::{HEAD_LEN, MAX_HEADER};
 use alloc::vec;
 use alloc::vec::Vec;
-use uwarp_ddp::{DdpError, TaggedFault, TaggedRange};
+use uwarp_ddp::{TaggedFault, TaggedRange};
 
 mod errors;
 mod extensions;
@@ -260,7 +260,15 @@ fn same_write(
             len,
             last,
         });
-    let expected = expected.map_err(|fault| StreamError::Ddp(DdpError::Tagged(fault)));
+    let expected = expected.map_err(|fault| {
+        StreamError::Access(AccessError {
+            opcode: Opcode::Write,
+            fault,
+            stag,
+            to,
+            len,
+        })
+    });
     assert_eq!(*inbound, expected);
     if inbound.is_ok() {
         let mut twin = Stream::new(stream.config);

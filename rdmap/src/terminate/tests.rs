@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::AccessError;
 use crate::read_request::tests::requests;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -129,10 +130,26 @@ fn tagged() -> Vec<u8> {
     bytes
 }
 
+/// Returns the error of the Write in [`tagged`].
+fn bounds() -> StreamError {
+    StreamError::Access(AccessError {
+        opcode: Opcode::Write,
+        fault: TaggedFault::BaseOrBounds,
+        stag: STag(0x1A2B),
+        to: TaggedOffset(0x1000),
+        len: 1024,
+    })
+}
+
+/// Returns an error of the Read in [`request`].
+fn protection(fault: TaggedFault) -> StreamError {
+    StreamError::Access(AccessError::of_read(&request(), fault))
+}
+
 #[test]
 fn lengths_are_those_of_the_rfc() {
-    let protection = StreamError::Protection(TaggedFault::AccessRights);
-    let bounds = StreamError::Ddp(DdpError::Tagged(TaggedFault::BaseOrBounds));
+    let protection = protection(TaggedFault::AccessRights);
+    let bounds = bounds();
     let send = ulpdu(0x43, 0, 0, None);
     let version = StreamError::RdmapVersion(0);
     let read = ulpdu(0x41, 0, 1, Some(request()));
@@ -152,7 +169,7 @@ fn lengths_are_those_of_the_rfc() {
 
 #[test]
 fn bytes_of_a_terminate_for_a_write_out_of_bounds() {
-    let error = StreamError::Ddp(DdpError::Tagged(TaggedFault::BaseOrBounds));
+    let error = bounds();
     let ulpdu = tagged();
     let message = Terminate::for_error(&error, Some((&ulpdu[..70], ulpdu.len()))).unwrap();
     let mut out = [0; MAX_TERMINATE_HEADER];
@@ -169,7 +186,7 @@ fn bytes_of_a_terminate_for_a_write_out_of_bounds() {
 
 #[test]
 fn a_read_that_was_under_way_tells_how_far_it_came() {
-    let error = StreamError::Protection(TaggedFault::InvalidSTag);
+    let error = protection(TaggedFault::InvalidSTag);
     let message = Terminate::for_partial_read(&error, &request(), 2048);
     assert_eq!(message.rdma_header(), Some(&request().advance(2048))); // 5040-4.8-i03
     assert!(message.is_about_read_request());
@@ -188,9 +205,15 @@ fn a_segment_length_without_m_is_there_but_means_nothing() {
 
 #[test]
 fn words() {
-    let protection = StreamError::Protection(TaggedFault::AccessRights);
-    let bounds = StreamError::Ddp(DdpError::Tagged(TaggedFault::BaseOrBounds));
-    let invalidate = StreamError::CannotInvalidate(TaggedFault::NotAssociated);
+    let protection = protection(TaggedFault::AccessRights);
+    let bounds = bounds();
+    let invalidate = StreamError::Access(AccessError {
+        opcode: Opcode::SendSolicitedInvalidate,
+        fault: TaggedFault::NotAssociated,
+        stag: STag(0x1A2B),
+        to: TaggedOffset(0),
+        len: 0,
+    });
     let version = StreamError::Ddp(DdpError::Version {
         tagged: false,
         got: 2,

@@ -2,7 +2,7 @@
 
 use crate::mem::{Access, Named, StagFacts};
 use uwarp_ddp::{DdpError, Msn, Qn, STag, TaggedFault, TaggedOffset, UntaggedFault};
-use uwarp_rdmap::{AtomicFault, Opcode, Peer, ReadResponseFault, StreamError};
+use uwarp_rdmap::{AccessError, Opcode, Peer, ReadResponseFault, StreamError};
 
 use super::*;
 
@@ -100,6 +100,17 @@ fn tagged_faults() -> Vec<TaggedFault> {
     })
 }
 
+/// Returns the error of an access to 64 bytes.
+fn access(opcode: Opcode, fault: TaggedFault) -> AccessError {
+    AccessError {
+        opcode,
+        fault,
+        stag: STag(0x001a_2b00),
+        to: TaggedOffset(0x1000),
+        len: 64,
+    }
+}
+
 fn ddp() -> Vec<DdpError> {
     let (qn, msn) = (Qn(0), Msn(7));
     let untagged = every!(UntaggedFault {
@@ -112,7 +123,8 @@ fn ddp() -> Vec<DdpError> {
         UntaggedFault::MsnRange { .. } => [UntaggedFault::MsnRange { expected: msn, got: Msn(9) }],
         UntaggedFault::InvalidMo { .. } => [UntaggedFault::InvalidMo { expected: 100, got: 50 }],
         UntaggedFault::MessageTooLong { .. } => [
-            UntaggedFault::MessageTooLong { end: 100, buffer: 64 }
+            UntaggedFault::MessageTooLong { qn, end: 100, buffer: 64 },
+            UntaggedFault::MessageTooLong { qn: Qn(1), end: 100, buffer: 64 },
         ],
     });
     let mut errors = every!(DdpError {
@@ -122,11 +134,9 @@ fn ddp() -> Vec<DdpError> {
             DdpError::Version { tagged: false, got: 2 },
         ],
         DdpError::LocalCatastrophic => [DdpError::LocalCatastrophic],
-        DdpError::Tagged(_) => [DdpError::Tagged(TaggedFault::InvalidSTag)],
         DdpError::Untagged(_) => [DdpError::Untagged(UntaggedFault::InvalidQn(Qn(9)))],
     });
     errors.truncate(4);
-    errors.extend(tagged_faults().into_iter().map(DdpError::Tagged));
     errors.extend(untagged.into_iter().map(DdpError::Untagged));
     errors
 }
@@ -151,16 +161,17 @@ fn stream() -> Vec<StreamError> {
         StreamError::OpcodeChanged { .. } => [
             StreamError::OpcodeChanged { first: Opcode::Send, got: Opcode::SendSolicited }
         ],
-        StreamError::Protection(_) => [StreamError::Protection(TaggedFault::BaseOrBounds)],
-        StreamError::Atomic(_) => [
-            StreamError::Atomic(AtomicFault::Tagged(TaggedFault::AccessRights)),
-            StreamError::Atomic(AtomicFault::Misaligned),
+        // `refused_accesses_in_words` has the words of causes.
+        StreamError::Access(_) => [
+            StreamError::Access(access(Opcode::ReadRequest, TaggedFault::BaseOrBounds)),
+        ],
+        StreamError::Misaligned { .. } => [
+            StreamError::Misaligned { stag: STag(0x001a_2b00), to: TaggedOffset(0x1004) }
         ],
         StreamError::UnexpectedAtomicOp(_) => [StreamError::UnexpectedAtomicOp(1)],
         StreamError::ImmediateLength { .. } => [
             StreamError::ImmediateLength { opcode: Opcode::Immediate, got: 4 }
         ],
-        StreamError::CannotInvalidate(_) => [StreamError::CannotInvalidate(TaggedFault::AccessRights)],
         StreamError::IrdExceeded { .. } => [StreamError::IrdExceeded { ird: 4 }],
         StreamError::ReadResponseUnexpected => [StreamError::ReadResponseUnexpected],
         StreamError::AtomicResponseUnexpected => [StreamError::AtomicResponseUnexpected],
@@ -193,28 +204,19 @@ fn broken_rules_in_words() {
     let causes = stream()
         .into_iter()
         .map(|error| Cause::broken(error.into()));
-    let too_long = DdpError::Untagged(UntaggedFault::MessageTooLong {
-        end: 100,
-        buffer: 64,
-    });
     let no_receive = DdpError::Untagged(UntaggedFault::NoBuffer {
         qn: Qn(0),
         msn: Msn(7),
     });
-    let receives = every!(Receive {
-        Receive::Any => [Receive::Any],
-        Receive::Takes(_) => [Receive::Takes(64)],
-        Receive::NoneAfter(_) => [Receive::NoneAfter(20)],
-        Receive::NoneAfterClose(_) => [Receive::NoneAfterClose(2100)],
+    let held = every!(Held {
+        Held::No => [Held::No],
+        Held::For(_) => [Held::For(20)],
+        Held::UntilClose(_) => [Held::UntilClose(2100)],
     });
-    let with_receive = receives.into_iter().map(|receive| {
-        let error = match receive {
-            Receive::Any | Receive::Takes(_) => too_long,
-            Receive::NoneAfter(_) | Receive::NoneAfterClose(_) => no_receive,
-        };
+    let after_wait = held.into_iter().map(|held| {
         Cause::broken(Broken {
-            error: StreamError::Ddp(error),
-            receive,
+            error: StreamError::Ddp(no_receive),
+            held,
         })
     });
     let text = [
@@ -224,7 +226,7 @@ fn broken_rules_in_words() {
             causes,
             &["what arrives on it is dropped"],
         ),
-        table("and the receive that it was for", with_receive, &[]),
+        table("and the wait for a receive", after_wait, &[]),
     ];
     insta::assert_snapshot!(text.concat());
 }
@@ -240,40 +242,45 @@ fn refused_accesses_in_words() {
         Named::Invalidated => [Named::Invalidated],
         Named::RevokedDuringRead => [Named::RevokedDuringRead],
     });
-    let refusal = |act, fault, named, access| {
+    let refusal = |opcode, fault, named, rights| {
         let (base, size) = (0x1000, 4096);
         let facts = match named {
             Named::Region | Named::Window | Named::Invalidated => StagFacts {
                 named,
                 base,
                 size,
-                access,
+                access: rights,
             },
             Named::Nothing | Named::OtherKey | Named::Unbound | Named::RevokedDuringRead => {
                 StagFacts::without_region(named)
             }
         };
-        Cause::access(Refusal::new(fault, act, (0x001a_2b00, 0x1000, 64), facts))
+        Cause::access(Refusal::new(access(opcode, fault), facts))
     };
     let mut causes = Vec::new();
     for named in &named {
-        let act = if *named == Named::RevokedDuringRead {
-            Act::Read
+        let opcode = if *named == Named::RevokedDuringRead {
+            Opcode::ReadRequest
         } else {
-            Act::Write
+            Opcode::Write
         };
-        causes.push(refusal(act, TaggedFault::InvalidSTag, *named, Access::NONE));
+        let fault = TaggedFault::InvalidSTag;
+        causes.push(refusal(opcode, fault, *named, Access::NONE));
     }
     for fault in tagged_faults() {
         for named in [Named::Region, Named::Window] {
-            causes.push(refusal(Act::Write, fault, named, Access::REMOTE_READ));
+            causes.push(refusal(Opcode::Write, fault, named, Access::REMOTE_READ));
         }
     }
-    for act in [Act::Write, Act::Read, Act::Atomic] {
+    for opcode in [Opcode::ReadRequest, Opcode::AtomicRequest] {
+        let fault = TaggedFault::NotAssociated;
+        causes.push(refusal(opcode, fault, Named::Region, Access::NONE));
+    }
+    for opcode in [Opcode::Write, Opcode::ReadRequest, Opcode::AtomicRequest] {
         let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         for access in [Access::NONE, Access::LOCAL_WRITE, all] {
             causes.push(refusal(
-                act,
+                opcode,
                 TaggedFault::AccessRights,
                 Named::Region,
                 access,
@@ -282,7 +289,7 @@ fn refused_accesses_in_words() {
     }
     for named in &named {
         let fault = TaggedFault::InvalidSTag;
-        causes.push(refusal(Act::Invalidate, fault, *named, Access::NONE));
+        causes.push(refusal(Opcode::SendInvalidate, fault, *named, Access::NONE));
     }
     insta::assert_snapshot!(table("accesses of the peer that were refused", causes, &[]));
 }

@@ -1,6 +1,6 @@
 use uwarp_ddp::{STag, TaggedOffset};
 use uwarp_mpa::{Enhanced, FrameKind as Startup, Model, RtrKinds, StartupFrame};
-use uwarp_rdmap::{AtomicOp, SendKind, Stream, StreamConfig, StreamError};
+use uwarp_rdmap::{AccessError, AtomicOp, Opcode, SendKind, Stream, StreamConfig, StreamError};
 
 use super::*;
 
@@ -174,7 +174,13 @@ fn every_message_in_words() {
     send(stream.begin_atomic(STag(9), TaggedOffset(8), swap).unwrap());
     send(stream.begin_immediate(*b"8 octets", false));
     let fault = uwarp_ddp::TaggedFault::AccessRights;
-    let error = StreamError::Ddp(uwarp_ddp::DdpError::Tagged(fault));
+    let error = StreamError::Access(AccessError {
+        opcode: Opcode::Write,
+        fault,
+        stag: STag(0x1a2b),
+        to: TaggedOffset(0x40),
+        len: 64,
+    });
     let terminate = Stream::terminate_for(&error, Some((&write, 78))).unwrap();
     let (_, end) = send(stream.begin_terminate(&terminate).unwrap());
     // Answers, another version, an unknown opcode, a wrong queue, bytes without a frame.

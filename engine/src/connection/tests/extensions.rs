@@ -6,7 +6,7 @@ use super::wire::{
 };
 use super::*;
 use crate::mem::RemoteBuffer;
-use uwarp_ddp::TaggedFault;
+use uwarp_ddp::{TaggedFault, TaggedOffset};
 use uwarp_rdmap::{AtomicFault, StreamError};
 
 /// Adds a region for atomics to `memory`.
@@ -211,7 +211,8 @@ fn an_atomic_whose_memory_goes_before_its_turn_ends_with_its_ddp_header() {
         panic!("{:?}", server.conn.end)
     };
     let gone = AtomicFault::Tagged(TaggedFault::InvalidSTag);
-    assert_eq!(*error, StreamError::Atomic(gone));
+    let refused = StreamError::of_atomic(region.stag(), TaggedOffset(region.to_base()), gone);
+    assert_eq!(*error, refused);
     // 7306-8.1-02
     assert!(terminate.ddp_bytes().is_some() && terminate.rdma_header().is_none());
     let done: Vec<_> = client
@@ -258,7 +259,8 @@ fn an_atomic_that_waits_for_its_turn_is_not_done_when_the_qp_has_lost_the_right(
         panic!("{:?}", server.conn.end)
     };
     let refused = AtomicFault::Tagged(TaggedFault::AccessRights);
-    assert_eq!(*error, StreamError::Atomic(refused));
+    let refused = StreamError::of_atomic(region.stag(), TaggedOffset(to), refused);
+    assert_eq!(*error, refused);
     assert_eq!(
         client.numbers(),
         [(1, Status::Success), (2, Status::RemoteAccess)]

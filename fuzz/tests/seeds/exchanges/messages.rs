@@ -3,8 +3,8 @@
 use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
 use uwarp_fuzz::input::Seed;
 use uwarp_rdmap::{
-    AtomicFault, AtomicOp, Job, MAX_HEADER, MAX_TERMINATE_HEADER, Memory, OutMessage,
-    ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError,
+    AccessError, AtomicFault, AtomicOp, Job, MAX_HEADER, MAX_TERMINATE_HEADER, Memory, Opcode,
+    OutMessage, ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError,
 };
 
 /// Memory that permits every access.
@@ -164,11 +164,21 @@ fn terminate(error: &StreamError) -> OutMessage {
 pub(crate) fn terminates() -> Vec<Vec<u8>> {
     let request = ulpdus(stream().begin_read(READ).unwrap(), 128).remove(0);
     let write = ulpdus(stream().begin_write(STag(1), TaggedOffset(2), 30), 128).remove(0);
+    let bounds = AccessError {
+        opcode: Opcode::Write,
+        fault: TaggedFault::BaseOrBounds,
+        stag: STag(1),
+        to: TaggedOffset(2),
+        len: 30,
+    };
     let mut seeds = Vec::new();
     for (error, ulpdu) in [
-        (StreamError::Protection(TaggedFault::AccessRights), &request),
+        (
+            AccessError::of_read(&READ, TaggedFault::AccessRights).into(),
+            &request,
+        ),
         (StreamError::IrdExceeded { ird: 4 }, &request),
-        (StreamError::Ddp(TaggedFault::BaseOrBounds.into()), &write),
+        (StreamError::Access(bounds), &write),
         (StreamError::RdmapVersion(0), &write),
         (StreamError::Mpa(2), &write),
         (StreamError::LocalCatastrophic, &write),

@@ -516,7 +516,13 @@ fn an_stag_is_looked_at_only_with_the_last_segment_of_a_send_with_invalidate() {
     assert!(receive(&mut stream, &memory, &first).is_ok());
     let mut last = untagged(0x41, 0x44, 0, 1, 1, &[]);
     last[2..6].copy_from_slice(&0xBADu32.to_be_bytes());
-    let error = StreamError::CannotInvalidate(TaggedFault::InvalidSTag);
+    let error = StreamError::Access(AccessError {
+        opcode: Opcode::SendInvalidate,
+        fault: TaggedFault::InvalidSTag,
+        stag: STag(0xBAD),
+        to: TaggedOffset(0),
+        len: 0,
+    });
     assert_eq!(receive(&mut stream, &memory, &last), Err(error));
 }
 

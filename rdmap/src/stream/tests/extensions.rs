@@ -151,7 +151,7 @@ fn an_atomic_whose_memory_has_gone_is_told_with_its_ddp_header_alone() {
     let request = single(ours.begin_atomic(ATOMIC, to, ADD_ONE).unwrap());
     receive(&mut theirs, &memory, &request).unwrap();
     let job = atomic_job(&mut theirs);
-    let error = StreamError::Atomic(AtomicFault::Tagged(TaggedFault::InvalidSTag));
+    let error = StreamError::of_atomic(ATOMIC, to, AtomicFault::Tagged(TaggedFault::InvalidSTag));
     let terminate = Terminate::for_atomic(&error, &job);
     assert_eq!(terminate.reason(), error.terminate_code().unwrap());
     assert_eq!(terminate.ddp_bytes(), Some(&request[..18])); // 7306-8.1-02

@@ -54,7 +54,11 @@ fn checks_go_from_the_bottom_up() {
         (
             0,
             0x41,
-            untagged(UntaggedFault::MessageTooLong { end: 4, buffer: 3 }),
+            untagged(UntaggedFault::MessageTooLong {
+                qn: QN_SEND,
+                end: 4,
+                buffer: 3,
+            }),
         ),
     ];
     for (at, right, error) in steps {

@@ -271,8 +271,8 @@ fn the_profile_of_siw_yields_only_to_what_siw_cannot_mean() {
 #[test]
 fn what_this_side_sends_is_read_back_with_either_profile() {
     // Messages with headers are unambiguous. Messages without headers are not.
-    let bounds = StreamError::Ddp(DdpError::Tagged(TaggedFault::BaseOrBounds));
-    let protection = StreamError::Protection(TaggedFault::AccessRights);
+    let bounds = bounds();
+    let protection = protection(TaggedFault::AccessRights);
     let (tagged, read) = (tagged(), ulpdu(0x41, 0, 1, Some(request())));
     for message in [
         Terminate::for_error(&bounds, Some((&tagged, tagged.len()))),
