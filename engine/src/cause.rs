@@ -42,7 +42,6 @@ pub use end::EndKind;
 pub(crate) use event::Happening;
 pub use local::{LocalProblem, LocalVerb, Unmapped};
 use parts::Account;
-pub(crate) use parts::Act;
 pub use parts::{CauseCode, Layer, Who};
 pub(crate) use stream::{Broken, Held};
 pub use terminate_report::{Asked, TerminateReport, Work};

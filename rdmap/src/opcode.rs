@@ -109,6 +109,18 @@ impl Opcode {
         )
     }
 
+    /// Returns true for the four kinds of Send.
+    #[must_use]
+    pub const fn is_send(self) -> bool {
+        matches!(
+            self,
+            Opcode::Send
+                | Opcode::SendInvalidate
+                | Opcode::SendSolicited
+                | Opcode::SendSolicitedInvalidate
+        )
+    }
+
     /// Returns true if the message names an STag to invalidate.
     #[must_use]
     pub const fn invalidates(self) -> bool {

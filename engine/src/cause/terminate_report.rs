@@ -6,9 +6,9 @@
 use std::fmt;
 
 use uwarp_ddp::Header;
-use uwarp_rdmap::{Peer, Requirement, StreamError, Terminate, TerminateCode};
+use uwarp_rdmap::{Opcode, Peer, Requirement, StreamError, Terminate, TerminateCode};
 
-use super::parts::{Account, Act, Layer, Who};
+use super::parts::{Account, Layer, Operation, Who};
 
 /// Relation of a Terminate Message to a work request of this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +31,8 @@ pub struct TerminateReport {
     if_siw: Option<TerminateCode>,
     /// True if the message was read in the layout of Linux siw.
     siw: bool,
-    act: Option<Act>,
+    /// The refused message.
+    opcode: Option<Opcode>,
     /// STag; for a Send, its number on the connection.
     stag: u32,
     /// Length in bytes of the work request, or else of the segment's payload; `None` if neither is
@@ -45,10 +46,10 @@ pub struct TerminateReport {
     read_twice: bool,
 }
 
-/// A work request of this side: operation, target (STag and TO) and length in bytes.
+/// A work request of this side: message, target (STag and TO) and length in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asked {
-    pub(crate) act: Act,
+    pub(crate) opcode: Opcode,
     pub(crate) stag: u32,
     pub(crate) to: u64,
     pub(crate) len: u32,
@@ -63,7 +64,7 @@ impl TerminateReport {
             meant: terminate.rfc_reason(),
             if_siw: terminate.if_siw(),
             siw: terminate.read_as() == Peer::Siw,
-            act: None,
+            opcode: None,
             stag: 0,
             len: None,
             to: 0,
@@ -73,7 +74,7 @@ impl TerminateReport {
         if !terminate.headers_fit() {
             return report;
         }
-        report.act = terminate.opcode().map(Act::from);
+        report.opcode = terminate.opcode();
         report.work = work;
         if let Some(request) = terminate.rdma_header() {
             report.stag = request.source_stag.0;
@@ -95,7 +96,7 @@ impl TerminateReport {
             Some(Header::Untagged(header)) => {
                 (report.stag, report.to) = (header.msn.0, header.mo.into());
             }
-            None => report.act = None,
+            None => report.opcode = None,
         }
         report
     }
@@ -111,10 +112,13 @@ impl TerminateReport {
     /// about the request.
     pub(crate) fn about(terminate: &Terminate, asked: Asked) -> Self {
         let mut report = TerminateReport::new(terminate, Work::This);
-        if matches!(asked.act, Act::Write | Act::Read | Act::Atomic) {
+        if matches!(
+            asked.opcode,
+            Opcode::Write | Opcode::ReadRequest | Opcode::AtomicRequest
+        ) {
             (report.stag, report.to) = (asked.stag, asked.to);
         }
-        report.act = Some(asked.act);
+        report.opcode = Some(asked.opcode);
         report.len = Some(asked.len);
         report.work = Work::This;
         report
@@ -141,13 +145,16 @@ impl TerminateReport {
     /// Returns true if the peer had no place for another Read. The code is the same as for a
     /// missing receive.
     fn is_ird(&self) -> bool {
-        matches!(self.act, Some(Act::Read | Act::Atomic)) && is(self.meant, (1, 2, 0x02))
+        matches!(
+            self.opcode,
+            Some(Opcode::ReadRequest | Opcode::AtomicRequest)
+        ) && is(self.meant, (1, 2, 0x02))
     }
 
     /// Returns true if the memory of an atomic was not aligned, the only use of this code in RFC
     /// 7306 section 8.2.
     fn is_misaligned(&self) -> bool {
-        self.act == Some(Act::Atomic) && is(self.meant, (0, 2, 0x07))
+        self.opcode == Some(Opcode::AtomicRequest) && is(self.meant, (0, 2, 0x07))
     }
 
     fn requirement(&self) -> Option<Requirement> {
@@ -249,27 +256,27 @@ impl TerminateReport {
     /// Returns the hint for an invalid STag. DDP has no code for a missing right, so the peer may
     /// report a missing right as an invalid STag.
     const fn invalid_stag_hint(&self) -> &'static str {
-        match (self.act, self.meant.layer) {
-            (Some(Act::Write), _) => {
+        match (self.opcode, self.meant.layer) {
+            (Some(Opcode::Write), _) => {
                 "compare the rkey with the one the peer gave; ask the peer to keep the region registered and to allow REMOTE_WRITE, because a missing right has the same code"
             }
-            (Some(Act::Read), _) => {
+            (Some(Opcode::ReadRequest), _) => {
                 "compare the rkey with the one the peer gave; ask the peer to keep the region registered, with REMOTE_READ"
             }
-            (Some(Act::Atomic), _) => {
+            (Some(Opcode::AtomicRequest), _) => {
                 "compare the rkey with the one the peer gave; ask the peer to keep the region registered, with REMOTE_ATOMIC"
             }
-            (Some(Act::ReadResponse), _) => {
+            (Some(Opcode::ReadResponse), _) => {
                 "the STag is the one that the peer itself named in its Read: ask it to keep its region registered until the Read is done"
             }
-            (Some(Act::Send | Act::Invalidate), _) => {
+            (Some(opcode), _) if opcode.is_send() => {
                 "compare the STag to be invalidated with the rkey that the peer gave, and invalidate it only once"
             }
             // The code concerns no message, or a message that names no STag.
-            (Some(Act::Terminate | Act::Immediate | Act::AtomicResponse) | None, 1) => {
+            (_, 1) => {
                 "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_WRITE for a Write, because a missing right has the same code"
             }
-            (Some(Act::Terminate | Act::Immediate | Act::AtomicResponse) | None, _) => {
+            _ => {
                 "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_READ for a Read"
             }
         }
@@ -277,46 +284,39 @@ impl TerminateReport {
 
     /// Returns the hint for a missing right.
     const fn rights_hint(&self) -> &'static str {
-        match self.act {
-            Some(Act::Read) => "ask the peer to register it with REMOTE_READ",
-            Some(Act::Atomic) => "ask the peer to register it with REMOTE_ATOMIC",
-            Some(Act::Write) => "ask the peer to register it with REMOTE_WRITE",
-            Some(
-                Act::Send
-                | Act::ReadResponse
-                | Act::Invalidate
-                | Act::Terminate
-                | Act::Immediate
-                | Act::AtomicResponse,
-            )
-            | None => {
+        match self.opcode {
+            Some(Opcode::ReadRequest) => "ask the peer to register it with REMOTE_READ",
+            Some(Opcode::AtomicRequest) => "ask the peer to register it with REMOTE_ATOMIC",
+            Some(Opcode::Write) => "ask the peer to register it with REMOTE_WRITE",
+            _ => {
                 "ask the peer to register its region with the required right: REMOTE_READ for a Read, REMOTE_ATOMIC for an atomic operation"
             }
         }
     }
 
     fn place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(act) = self.act else {
+        let Some(opcode) = self.opcode else {
             return f.write_str("the peer ended the connection");
         };
+        let operation = Operation(opcode);
         let this = match self.work {
             Work::This => "this",
-            Work::Unknown | Work::Complete => act.article(),
+            Work::Unknown | Work::Complete => operation.article(),
         };
-        write!(f, "the peer refused {this} {act}")?;
+        write!(f, "the peer refused {this} {operation}")?;
         if let Some(len) = self.len {
             write!(f, " of {len} bytes")?;
         }
         let (stag, to) = (self.stag, self.to);
-        match act {
-            Act::Write | Act::ReadResponse => write!(f, " to STag {stag:#010x}, TO {to:#x}")?,
-            Act::Read => write!(f, " from STag {stag:#010x}, TO {to:#x}")?,
-            Act::Atomic => write!(f, " on STag {stag:#010x}, TO {to:#x}")?,
-            Act::Send | Act::Invalidate | Act::Immediate if self.work != Work::This => {
+        match opcode {
+            Opcode::Write | Opcode::ReadResponse => write!(f, " to STag {stag:#010x}, TO {to:#x}")?,
+            Opcode::ReadRequest => write!(f, " from STag {stag:#010x}, TO {to:#x}")?,
+            Opcode::AtomicRequest => write!(f, " on STag {stag:#010x}, TO {to:#x}")?,
+            Opcode::AtomicResponse | Opcode::Terminate => {}
+            _ if self.work != Work::This => {
                 write!(f, " (number {stag} on this connection, at offset {to})")?;
             }
-            Act::Send | Act::Invalidate | Act::Immediate | Act::AtomicResponse | Act::Terminate => {
-            }
+            _ => {}
         }
         match self.work {
             Work::Unknown | Work::This => Ok(()),

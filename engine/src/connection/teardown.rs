@@ -16,7 +16,7 @@ use super::LOG_TARGET;
 use super::inbound::status_of_receive;
 use super::work::Blamed;
 use super::{Connection, Stage};
-use crate::cause::{Act, Cause, EndKind, LocalProblem, Refusal, TerminateReport, Unmapped, Work};
+use crate::cause::{Cause, EndKind, LocalProblem, Refusal, TerminateReport, Unmapped, Work};
 use crate::completion::{CompletionQueue, CqOverflow, Status};
 use crate::event::{AsyncEvent, ConnectionEvent, EndReason};
 use crate::mutants::mutate;
@@ -582,10 +582,9 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// because TCP had taken it.
     fn may_be_complete(&self, terminate: &Terminate) -> bool {
         terminate.headers_fit()
-            && matches!(
-                terminate.opcode().map(Act::from),
-                Some(Act::Send | Act::Write | Act::Invalidate)
-            )
+            && terminate
+                .opcode()
+                .is_some_and(|opcode| opcode == Opcode::Write || opcode.is_send())
     }
 
     /// Returns the sequence number of the Read or atomic whose DDP header the Terminate contains.

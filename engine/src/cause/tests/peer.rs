@@ -33,24 +33,27 @@ fn terminates_in_words() {
 /// what to ask of the peer.
 #[test]
 fn terminates_about_a_work_request_in_words() {
-    let acts = every!(Act {
-        Act::Send => [Act::Send],
-        Act::Write => [Act::Write],
-        Act::Read => [Act::Read],
-        Act::ReadResponse => [Act::ReadResponse],
-        Act::Invalidate => [Act::Invalidate],
-        Act::Terminate => [Act::Terminate],
-        Act::Immediate => [Act::Immediate],
-        Act::Atomic => [Act::Atomic],
-        Act::AtomicResponse => [Act::AtomicResponse],
+    let opcodes = every!(Opcode {
+        Opcode::Send => [Opcode::Send],
+        Opcode::Write => [Opcode::Write],
+        Opcode::ReadRequest => [Opcode::ReadRequest],
+        Opcode::ReadResponse => [Opcode::ReadResponse],
+        Opcode::SendInvalidate => [Opcode::SendInvalidate],
+        Opcode::SendSolicited => [Opcode::SendSolicited],
+        Opcode::SendSolicitedInvalidate => [Opcode::SendSolicitedInvalidate],
+        Opcode::Terminate => [Opcode::Terminate],
+        Opcode::Immediate => [Opcode::Immediate],
+        Opcode::ImmediateSolicited => [Opcode::ImmediateSolicited],
+        Opcode::AtomicRequest => [Opcode::AtomicRequest],
+        Opcode::AtomicResponse => [Opcode::AtomicResponse],
     });
-    let about = |act, codes: &[[u8; 2]]| -> Vec<Cause> {
+    let about = |opcode, codes: &[[u8; 2]]| -> Vec<Cause> {
         let asked = Asked {
-            act,
+            opcode,
             stag: 0x001a_2b00,
             to: 0x1000,
-            len: match act {
-                Act::Atomic | Act::Immediate => 8,
+            len: match opcode {
+                Opcode::AtomicRequest | Opcode::Immediate | Opcode::ImmediateSolicited => 8,
                 _ => 64,
             },
         };
@@ -60,13 +63,13 @@ fn terminates_about_a_work_request_in_words() {
         };
         codes.iter().map(told).collect()
     };
-    let causes = acts.into_iter().flat_map(|act| match act {
-        Act::Write => about(
-            act,
+    let causes = opcodes.into_iter().flat_map(|opcode| match opcode {
+        Opcode::Write => about(
+            opcode,
             &[[0x11, 0], [0x11, 1], [0x11, 2], [0x11, 3], [0x10, 0]],
         ),
-        Act::Read => about(
-            act,
+        Opcode::ReadRequest => about(
+            opcode,
             &[
                 [0x01, 0],
                 [0x01, 1],
@@ -76,15 +79,17 @@ fn terminates_about_a_work_request_in_words() {
                 [0x12, 2],
             ],
         ),
-        Act::Atomic => about(
-            act,
+        Opcode::AtomicRequest => about(
+            opcode,
             &[[0x01, 0], [0x01, 2], [0x02, 7], [0x02, 6], [0x12, 2]],
         ),
-        Act::Send => about(act, &[[0x12, 2], [0x12, 5], [0x00, 0]]),
-        Act::Invalidate => about(act, &[[0x01, 0], [0x01, 9]]),
-        Act::Immediate => about(act, &[[0x12, 2]]),
+        Opcode::Send | Opcode::SendSolicited => about(opcode, &[[0x12, 2], [0x12, 5], [0x00, 0]]),
+        Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate => {
+            about(opcode, &[[0x01, 0], [0x01, 9]])
+        }
+        Opcode::Immediate | Opcode::ImmediateSolicited => about(opcode, &[[0x12, 2]]),
         // A work request of this side never sends a response or a Terminate.
-        Act::ReadResponse | Act::Terminate | Act::AtomicResponse => Vec::new(),
+        Opcode::ReadResponse | Opcode::Terminate | Opcode::AtomicResponse => Vec::new(),
     });
     let title = "Terminate Messages of the peer about a work request of this side";
     insta::assert_snapshot!(table(title, causes, &[]));

@@ -1,6 +1,9 @@
 //! A work request of the send queue.
 
-use crate::cause::{Act, Asked, Cause};
+use uwarp_ddp::STag;
+use uwarp_rdmap::{Opcode, SendKind};
+
+use crate::cause::{Asked, Cause};
 use crate::completion::{Completion, Status};
 use crate::mem::{InlineData, PinnedRegions, SgList, Sge, Spot};
 use crate::wr::SendOp;
@@ -113,25 +116,33 @@ impl SendWqe {
 
     /// Returns the operation that the request asks of the peer.
     pub(crate) fn asked(&self) -> Asked {
-        let (act, stag, to) = match self.op {
+        let (opcode, stag, to) = match self.op {
             SendOp::Send {
-                invalidate: None, ..
-            } => (Act::Send, 0, 0),
-            SendOp::Send {
-                invalidate: Some(stag),
-                ..
-            } => (Act::Invalidate, stag, 0),
-            SendOp::Write { rkey, remote_addr } => (Act::Write, rkey, remote_addr),
-            SendOp::Read { rkey, remote_addr } => (Act::Read, rkey, remote_addr),
+                solicited,
+                invalidate,
+            } => {
+                let invalidate = invalidate.map(STag);
+                let kind = SendKind {
+                    solicited,
+                    invalidate,
+                };
+                (kind.opcode(), invalidate.map_or(0, |stag| stag.0), 0)
+            }
+            SendOp::Write { rkey, remote_addr } => (Opcode::Write, rkey, remote_addr),
+            SendOp::Read { rkey, remote_addr } => (Opcode::ReadRequest, rkey, remote_addr),
             SendOp::Atomic {
                 rkey, remote_addr, ..
-            } => (Act::Atomic, rkey, remote_addr),
-            SendOp::Immediate => (Act::Immediate, 0, 0),
+            } => (Opcode::AtomicRequest, rkey, remote_addr),
+            SendOp::Immediate => (Opcode::Immediate, 0, 0),
             // A local request asks nothing of the peer, so no Terminate Message is about it.
-            SendOp::Local(_) => (Act::Terminate, 0, 0),
+            SendOp::Local(_) => (Opcode::Terminate, 0, 0),
         };
-        let len = self.len;
-        Asked { act, stag, to, len }
+        Asked {
+            opcode,
+            stag,
+            to,
+            len: self.len,
+        }
     }
 
     /// Returns the completion of a successful request.
