@@ -11,11 +11,13 @@
 //! | Terminate Message of the peer | `terminate_report.rs` |
 //! | work request of this side that cannot be carried out | `local.rs` |
 //! | TCP and MPA startup | `transport.rs` |
-//! | end of a connection, connection management | `end.rs`, `../event.rs` |
+//! | end of a connection | `end.rs`, `../event.rs` |
+//! | refused call of the program | `call.rs` |
 //! | events of the device | `event.rs`, `../event.rs` |
 //! | completion status without further information | `status.rs` |
 
 mod access;
+mod call;
 mod end;
 mod event;
 mod local;
@@ -38,7 +40,8 @@ use crate::limits::LimitReached;
 use crate::peer::PrivateDataLimit;
 use crate::status::Status;
 pub(crate) use access::Refusal;
-pub use end::EndKind;
+pub use call::RefusedCall;
+pub(crate) use end::EndFacts;
 pub(crate) use event::Happening;
 pub use local::{LocalProblem, LocalVerb, Unmapped};
 use parts::Account;
@@ -87,7 +90,9 @@ enum Reason {
     /// Error of TCP or its link.
     Llp(LlpError),
     /// The connection ended for another reason.
-    End(EndKind),
+    End(EndFacts),
+    /// A call of connection management is refused.
+    Call(RefusedCall),
     /// An option that has no representation on the wire.
     Config(ConfigError),
     /// Private data that the peer cannot take.
@@ -133,9 +138,14 @@ impl Cause {
     }
 
     /// Creates the cause of the end of a connection, or of an attempt to make one.
+    pub(crate) const fn end(facts: EndFacts) -> Self {
+        Self::new(Reason::End(facts))
+    }
+
+    /// Creates the cause of a connection that the peer's program rejected.
     #[doc(hidden)]
-    pub const fn end(kind: EndKind) -> Self {
-        Self::new(Reason::End(kind))
+    pub fn rejected(private_data: &[u8], ord_needed: Option<u16>) -> Self {
+        Self::end(EndFacts::rejected(private_data, ord_needed))
     }
 
     pub(crate) const fn event(happening: Happening) -> Self {
@@ -208,11 +218,12 @@ impl Cause {
             Reason::Local(problem) => problem.account(),
             Reason::Startup(error) => transport::startup(error),
             Reason::Llp(error) => transport::llp(error),
-            Reason::End(kind) => kind.account(),
-            Reason::Config(error) => end::config(error),
-            Reason::PrivateData(_) => end::private_data(),
-            Reason::Limit(limit) => end::limit(limit),
-            Reason::QpInUse(state) => end::qp_in_use(*state),
+            Reason::End(facts) => facts.account(),
+            Reason::Call(refused) => refused.account(),
+            Reason::Config(error) => call::config(error),
+            Reason::PrivateData(_) => call::private_data(),
+            Reason::Limit(limit) => call::limit(limit),
+            Reason::QpInUse(state) => call::qp_in_use(*state),
             Reason::Event(happening) => happening.account(),
             Reason::Status(status) => status::account(*status),
         }
@@ -228,6 +239,12 @@ impl From<StartupError> for Cause {
 impl From<LlpError> for Cause {
     fn from(error: LlpError) -> Self {
         Cause::new(Reason::Llp(error))
+    }
+}
+
+impl From<RefusedCall> for Cause {
+    fn from(refused: RefusedCall) -> Self {
+        Cause::new(Reason::Call(refused))
     }
 }
 
@@ -283,7 +300,8 @@ impl fmt::Display for Sentence<'_> {
             Reason::Local(problem) => fmt::Display::fmt(problem, f),
             Reason::Startup(error) => f.write_str(&transport::startup_fact(error)),
             Reason::Llp(error) => transport::llp_fact(error, f),
-            Reason::End(kind) => fmt::Display::fmt(kind, f),
+            Reason::End(facts) => fmt::Display::fmt(facts, f),
+            Reason::Call(refused) => fmt::Display::fmt(refused, f),
             Reason::Config(error) => fmt::Display::fmt(error, f),
             Reason::PrivateData(error) => error.fact(f),
             Reason::Limit(limit) => limit.fact(f),

@@ -8,7 +8,7 @@ use crate::llp::LlpError;
 use uwarp_mpa::StartupError;
 use uwarp_rdmap::{Opcode, StreamError, Terminate};
 
-use crate::cause::{Cause, EndKind, Happening};
+use crate::cause::{Cause, EndFacts, Happening};
 
 /// An asynchronous event of a device (`ibv_async_event`).
 #[derive(Clone, Debug)]
@@ -338,9 +338,9 @@ impl fmt::Display for EndReason {
 impl From<&EndReason> for Cause {
     fn from(reason: &EndReason) -> Self {
         match reason {
-            EndReason::LocalDisconnect => Cause::end(EndKind::LocalDisconnect),
-            EndReason::PeerDisconnect => Cause::end(EndKind::PeerDisconnect),
-            EndReason::Aborted => Cause::end(EndKind::Aborted),
+            EndReason::LocalDisconnect => Cause::end(EndFacts::LocalDisconnect),
+            EndReason::PeerDisconnect => Cause::end(EndFacts::PeerDisconnect),
+            EndReason::Aborted => Cause::end(EndFacts::Aborted),
             EndReason::TerminateSent { cause, .. }
             | EndReason::LocalError { cause }
             | EndReason::TerminateReceived { cause, .. } => *cause,
@@ -348,30 +348,30 @@ impl From<&EndReason> for Cause {
                 cq_num,
                 depth,
                 wr_id,
-            } => Cause::end(EndKind::CqOverflow {
+            } => Cause::end(EndFacts::CqOverflow {
                 cq_num: *cq_num,
                 depth: u32::try_from(*depth).unwrap_or(u32::MAX),
                 wr_id: *wr_id,
             }),
             EndReason::PeerLacksRfc7306 { message, .. } => {
-                Cause::end(EndKind::PeerLacksRfc7306(*message))
+                Cause::end(EndFacts::PeerLacksRfc7306(*message))
             }
             EndReason::LlpLost { error } | EndReason::ConnectFailed { error } => {
                 Cause::from(*error)
             }
-            EndReason::ClosedMidway { message } => Cause::end(EndKind::ClosedMidway(*message)),
-            EndReason::ConnectTimedOut => Cause::end(EndKind::ConnectTimedOut),
+            EndReason::ClosedMidway { message } => Cause::end(EndFacts::ClosedMidway(*message)),
+            EndReason::ConnectTimedOut => Cause::end(EndFacts::ConnectTimedOut),
             &EndReason::CloseTimedOut { undelivered } => {
-                Cause::end(EndKind::CloseTimedOut { undelivered })
+                Cause::end(EndFacts::CloseTimedOut { undelivered })
             }
-            EndReason::Stalled { sending } => Cause::end(EndKind::Stalled { sending: *sending }),
+            EndReason::Stalled { sending } => Cause::end(EndFacts::Stalled { sending: *sending }),
             EndReason::StartupFailed { error } => Cause::from(*error),
             EndReason::Rejected {
                 private_data,
                 ord_needed,
                 ..
-            } => Cause::end(EndKind::rejected(private_data, *ord_needed)),
-            EndReason::PeerGone { .. } => Cause::end(EndKind::PeerGone),
+            } => Cause::rejected(private_data, *ord_needed),
+            EndReason::PeerGone { .. } => Cause::end(EndFacts::PeerGone),
         }
     }
 }

@@ -1,20 +1,19 @@
-//! Causes of the end of a connection that no other file of this module covers, and refusals of
-//! connection management.
+//! Causes of the end of a connection that no other file of this module covers.
 
 use std::fmt;
 
-use crate::state::QpState;
-use uwarp_mpa::{ConfigError, MpaErrorCode};
+use uwarp_mpa::MpaErrorCode;
 use uwarp_rdmap::{Opcode, Requirement, StreamError, TerminateCode};
 
 use super::event::DEEPER;
 use super::parts::{Account, Layer, Who};
-use crate::limits::LimitReached;
-use crate::status::Status;
 
-/// End of a connection, or of the attempt to make one.
+/// Facts of an [`EndReason`](crate::event::EndReason) for its sentence and hint.
+///
+/// A flushed completion carries them, so they are small and `Copy`. An `EndReason` cannot be: it
+/// owns the private data or the Terminate Message of the peer, and itself contains causes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EndKind {
+pub(crate) enum EndFacts {
     /// This side closed the connection.
     LocalDisconnect,
     /// The peer closed the connection.
@@ -47,10 +46,6 @@ pub enum EndKind {
     ReplyRefused(MpaErrorCode),
     /// The peer does not know RFC 7306 and refused this message.
     PeerLacksRfc7306(Opcode),
-    /// The object belongs to the parent process.
-    Inherited,
-    /// The program drives the device itself, so no thread drives it while the call waits.
-    WouldWait,
     /// The completion of this work request is lost.
     CqOverflow {
         /// Number of the CQ.
@@ -60,16 +55,14 @@ pub enum EndKind {
         /// `wr_id` of the request.
         wr_id: u64,
     },
-    /// The program decided on a connection request too late.
-    DecisionTooLate,
     /// The peer of a QP that is connected by its number has gone, or never answered.
     PeerGone,
 }
 
-impl EndKind {
+impl EndFacts {
     /// Returns the end by the peer's Reply with R = 1.
-    pub fn rejected(private_data: &[u8], ord_needed: Option<u16>) -> EndKind {
-        EndKind::Rejected {
+    pub(crate) fn rejected(private_data: &[u8], ord_needed: Option<u16>) -> Self {
+        Self::Rejected {
             private_data_len: u16::try_from(private_data.len()).unwrap_or(u16::MAX),
             ord_needed,
         }
@@ -135,15 +128,8 @@ impl EndKind {
                     )))
                     .hint("use only Sends, Writes and Reads with this peer; a Send after a Write replaces Immediate Data")
             }
-            Self::Inherited => Account::new("wrong process", Who::Program, Layer::Verbs)
-                .hint("open a separate device in the child process"),
-            Self::WouldWait => Account::new("would wait", Who::Program, Layer::Verbs).hint(
-                "connect with a CmId or the async API, and call Device::progress until the result is reported",
-            ),
             Self::CqOverflow { .. } => Account::new("completion lost", Who::Program, Layer::Verbs)
                 .hint(DEEPER),
-            Self::DecisionTooLate => Account::new("too late", Who::Program, Layer::Verbs)
-                .hint("accept or reject sooner; the limit is a setting (timeouts.decision)"),
             Self::PeerGone => Account::new("peer is gone", Who::PeerProgram, Layer::Verbs).hint(
                 "check that the peer's program runs, that its queue pair has this number and is connected to the number of this one, and that no firewall drops TCP to the port (the number of the queue pair divided by 256)",
             ),
@@ -169,7 +155,7 @@ fn reply_refused(code: MpaErrorCode) -> Account {
         .hint(hint)
 }
 
-impl fmt::Display for EndKind {
+impl fmt::Display for EndFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LocalDisconnect => "the connection was closed by this side",
@@ -214,10 +200,6 @@ impl fmt::Display for EndKind {
                     "the peer does not know RFC 7306 (atomic operations and Immediate Data): it refused the message {message} as an unexpected opcode"
                 );
             }
-            Self::Inherited => "the device was opened before a fork, by the parent process",
-            Self::WouldWait => {
-                "the program drives the device itself (Progress::Manual), so no thread would drive it while this call waits"
-            }
             Self::CqOverflow {
                 cq_num,
                 depth,
@@ -229,9 +211,6 @@ impl fmt::Display for EndKind {
                 );
             }
             Self::PeerGone => "the peer's queue pair does not answer",
-            Self::DecisionTooLate => {
-                "the decision on a connection request came too late for the peer"
-            }
         })
     }
 }
@@ -249,44 +228,4 @@ fn rejection(
         0 => Ok(()),
         private_data_len => write!(f, ", with {private_data_len} bytes of private data"),
     }
-}
-
-pub(super) fn limit(limit: &LimitReached) -> Account {
-    Account::new("limit reached", Who::PeerProgram, Layer::Verbs).hint(limit.advice())
-}
-
-pub(super) fn config(error: &ConfigError) -> Account {
-    let hint = match error {
-        ConfigError::PrivateDataTooLong { .. } => "send less, or move it into a first Send",
-        ConfigError::DepthTooLarge { .. } => "choose a value up to that limit",
-        ConfigError::LimitBelowIrd { .. } => {
-            "ask for a smaller ird, or raise max_ird in the settings"
-        }
-        ConfigError::PeerToPeerNeedsRevisionTwo | ConfigError::EnhancedNeedsRevisionTwo { .. } => {
-            "choose MPA revision 2 (Settings::revision), or do without this option"
-        }
-        ConfigError::NoRtrKind => "choose one that the peer knows, too (Settings::rtr)",
-        ConfigError::NothingToAnswer => {
-            "accept or reject a request only once, and only after it has arrived"
-        }
-    };
-    Account::new("wrong option", Who::Program, Layer::Mpa).hint(hint)
-}
-
-pub(super) fn private_data() -> Account {
-    Account::new("wrong option", Who::Program, Layer::Mpa)
-        .hint("send less, or move it into a first Send")
-}
-
-pub(super) fn qp_in_use(state: QpState) -> Account {
-    let hint = match state {
-        QpState::Idle => "connect or accept first",
-        QpState::Error => "reset the queue pair, or create another",
-        QpState::Connecting | QpState::Rts | QpState::Closing | QpState::Terminate => {
-            "wait for the end of its connection and reset it, or create another queue pair"
-        }
-    };
-    Account::new("wrong state", Who::Program, Layer::Verbs)
-        .status(Status::LocalQpOperation)
-        .hint(hint)
 }

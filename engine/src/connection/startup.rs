@@ -18,7 +18,7 @@ use super::LOG_TARGET;
 use super::outbound::Current;
 use super::receive_buffer::ReceiveBuffer;
 use super::{Connection, FinState, OpenStream, Stage};
-use crate::cause::{Cause, EndKind, LocalProblem};
+use crate::cause::{Cause, EndFacts, LocalProblem};
 use crate::completion::CompletionQueue;
 use crate::event::{AsyncEvent, ConnectionEvent, EndReason};
 use crate::mutants::mutate;
@@ -391,7 +391,7 @@ impl<Q: CompletionQueue> Connection<Q> {
 
     /// Refuses a well-formed Reply that cannot be accepted (RFC 6581 sections 9.1 and 9.2).
     fn refuse_reply(&mut self, code: MpaErrorCode) {
-        let cause = Cause::end(EndKind::ReplyRefused(code));
+        let cause = Cause::end(EndFacts::ReplyRefused(code));
         self.end_in_violation(StreamError::Mpa(code.code()), cause, None);
     }
 

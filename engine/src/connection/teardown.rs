@@ -16,7 +16,7 @@ use super::LOG_TARGET;
 use super::inbound::status_of_receive;
 use super::work::Blamed;
 use super::{Connection, Stage};
-use crate::cause::{Cause, EndKind, LocalProblem, Refusal, TerminateReport, Unmapped, Work};
+use crate::cause::{Cause, EndFacts, LocalProblem, Refusal, TerminateReport, Unmapped, Work};
 use crate::completion::{CompletionQueue, CqOverflow, Status};
 use crate::event::{AsyncEvent, ConnectionEvent, EndReason};
 use crate::mutants::mutate;
@@ -175,7 +175,7 @@ impl<Q: CompletionQueue> Connection<Q> {
             Some(message) => self.sq.oldest_extension().map(|sequence| Blamed {
                 sequence,
                 status: Status::RemoteInvalidRequest,
-                cause: Cause::end(EndKind::PeerLacksRfc7306(message)),
+                cause: Cause::end(EndFacts::PeerLacksRfc7306(message)),
             }),
             None => self.blame_by_terminate(&terminate),
         };

@@ -3,7 +3,7 @@
 use uwarp_llp::LlpError;
 
 use super::{AcceptError, ConnectError, RequestError};
-use uwarp_engine::cause::{Cause, EndKind};
+use uwarp_engine::cause::{Cause, RefusedCall};
 
 fn no_address() -> LlpError {
     LlpError::Misuse {
@@ -27,9 +27,9 @@ impl From<&ConnectError> for Cause {
                 private_data,
                 ord_needed,
                 ..
-            } => Cause::end(EndKind::rejected(private_data, *ord_needed)),
-            ConnectError::Inherited(_) => Cause::end(EndKind::Inherited),
-            ConnectError::WouldWait(_) => Cause::end(EndKind::WouldWait),
+            } => Cause::rejected(private_data, *ord_needed),
+            ConnectError::Inherited(_) => Cause::from(RefusedCall::Inherited),
+            ConnectError::WouldWait(_) => Cause::from(RefusedCall::WouldWait),
             ConnectError::QpInUse { state } => Cause::from(*state),
             ConnectError::Options(error) => Cause::from(*error),
             ConnectError::PrivateData(error) => Cause::from(*error),
@@ -41,8 +41,8 @@ impl From<&ConnectError> for Cause {
 impl From<&AcceptError> for Cause {
     fn from(error: &AcceptError) -> Self {
         match error {
-            AcceptError::TooLate { .. } => Cause::end(EndKind::DecisionTooLate),
-            AcceptError::Inherited(_) => Cause::end(EndKind::Inherited),
+            AcceptError::TooLate { .. } => Cause::from(RefusedCall::DecisionTooLate),
+            AcceptError::Inherited(_) => Cause::from(RefusedCall::Inherited),
             AcceptError::QpInUse { state } => Cause::from(*state),
             AcceptError::Options(error) => Cause::from(*error),
             AcceptError::PrivateData(error) => Cause::from(*error),
@@ -56,8 +56,8 @@ impl From<&RequestError> for Cause {
     fn from(error: &RequestError) -> Self {
         match error {
             RequestError::Startup { error, .. } => Cause::from(*error),
-            RequestError::Inherited(_) => Cause::end(EndKind::Inherited),
-            RequestError::WouldWait(_) => Cause::end(EndKind::WouldWait),
+            RequestError::Inherited(_) => Cause::from(RefusedCall::Inherited),
+            RequestError::WouldWait(_) => Cause::from(RefusedCall::WouldWait),
             RequestError::Settings(error) => Cause::from(*error),
             RequestError::Llp(error) => Cause::from(*error),
             RequestError::Limit(limit) => Cause::from(*limit),

@@ -6,41 +6,38 @@ use uwarp_rdmap::Opcode;
 use super::*;
 use crate::event::{AsyncEvent, EndReason};
 
-fn kinds() -> Vec<EndKind> {
-    every!(EndKind {
-        EndKind::LocalDisconnect => [EndKind::LocalDisconnect],
-        EndKind::PeerDisconnect => [EndKind::PeerDisconnect],
-        EndKind::Aborted => [EndKind::Aborted],
-        EndKind::ClosedMidway(_) => [
-            EndKind::ClosedMidway(None),
-            EndKind::ClosedMidway(Some(Opcode::Write)),
+fn facts() -> Vec<EndFacts> {
+    every!(EndFacts {
+        EndFacts::LocalDisconnect => [EndFacts::LocalDisconnect],
+        EndFacts::PeerDisconnect => [EndFacts::PeerDisconnect],
+        EndFacts::Aborted => [EndFacts::Aborted],
+        EndFacts::ClosedMidway(_) => [
+            EndFacts::ClosedMidway(None),
+            EndFacts::ClosedMidway(Some(Opcode::Write)),
         ],
-        EndKind::ConnectTimedOut => [EndKind::ConnectTimedOut],
-        EndKind::CloseTimedOut { .. } => [
-            EndKind::CloseTimedOut { undelivered: 0 },
-            EndKind::CloseTimedOut { undelivered: 2_694_144 },
+        EndFacts::ConnectTimedOut => [EndFacts::ConnectTimedOut],
+        EndFacts::CloseTimedOut { .. } => [
+            EndFacts::CloseTimedOut { undelivered: 0 },
+            EndFacts::CloseTimedOut { undelivered: 2_694_144 },
         ],
-        EndKind::Stalled { .. } => [
-            EndKind::Stalled { sending: true },
-            EndKind::Stalled { sending: false },
+        EndFacts::Stalled { .. } => [
+            EndFacts::Stalled { sending: true },
+            EndFacts::Stalled { sending: false },
         ],
-        EndKind::Rejected { .. } => [
-            EndKind::Rejected { private_data_len: 0, ord_needed: None },
-            EndKind::Rejected { private_data_len: 7, ord_needed: Some(4) },
+        EndFacts::Rejected { .. } => [
+            EndFacts::Rejected { private_data_len: 0, ord_needed: None },
+            EndFacts::Rejected { private_data_len: 7, ord_needed: Some(4) },
         ],
-        EndKind::ReplyRefused(_) => [
-            EndKind::ReplyRefused(MpaErrorCode::InsufficientIrd),
-            EndKind::ReplyRefused(MpaErrorCode::NoMatchingRtr),
+        EndFacts::ReplyRefused(_) => [
+            EndFacts::ReplyRefused(MpaErrorCode::InsufficientIrd),
+            EndFacts::ReplyRefused(MpaErrorCode::NoMatchingRtr),
         ],
-        EndKind::PeerLacksRfc7306(_) => [
-            EndKind::PeerLacksRfc7306(Opcode::AtomicRequest),
-            EndKind::PeerLacksRfc7306(Opcode::Immediate),
+        EndFacts::PeerLacksRfc7306(_) => [
+            EndFacts::PeerLacksRfc7306(Opcode::AtomicRequest),
+            EndFacts::PeerLacksRfc7306(Opcode::Immediate),
         ],
-        EndKind::Inherited => [EndKind::Inherited],
-        EndKind::WouldWait => [EndKind::WouldWait],
-        EndKind::CqOverflow { .. } => [EndKind::CqOverflow { cq_num: 3, depth: 16, wr_id: 42 }],
-        EndKind::DecisionTooLate => [EndKind::DecisionTooLate],
-        EndKind::PeerGone => [EndKind::PeerGone],
+        EndFacts::CqOverflow { .. } => [EndFacts::CqOverflow { cq_num: 3, depth: 16, wr_id: 42 }],
+        EndFacts::PeerGone => [EndFacts::PeerGone],
     })
 }
 
@@ -49,7 +46,7 @@ const NOTHING_WRONG: &[&str] = &["closed by this side", "open in both directions
 
 #[test]
 fn ends_in_words() {
-    let causes = kinds().into_iter().map(Cause::end);
+    let causes = facts().into_iter().map(Cause::end);
     insta::assert_snapshot!(table("ends of a connection", causes, NOTHING_WRONG));
 }
 

@@ -144,7 +144,13 @@ fn options_and_states_in_words() {
         QpState::Terminate => [QpState::Terminate],
         QpState::Error => [QpState::Error],
     });
+    let calls = every!(RefusedCall {
+        RefusedCall::Inherited => [RefusedCall::Inherited],
+        RefusedCall::WouldWait => [RefusedCall::WouldWait],
+        RefusedCall::DecisionTooLate => [RefusedCall::DecisionTooLate],
+    });
     let text = [
+        table("calls of connection management", calls, &[]),
         table("options", options, &[]),
         table("private data that the peer cannot take", [limit], &[]),
         table("the QP in another state than the call needs", states, &[]),

@@ -1,6 +1,6 @@
 //! Causes and events of failed calls of connection management.
 
-use uwarp_engine::cause::{Cause, EndKind};
+use uwarp_engine::cause::{Cause, RefusedCall};
 use uwarp_engine::event::EndReason;
 use uwarp_engine::fork_guard::Inherited;
 use uwarp_engine::limits::{LimitReached, What};
@@ -103,8 +103,8 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
         Cause::from(startup),
         rejected.cause(),
         Cause::from(state),
-        Cause::end(EndKind::Inherited),
-        Cause::end(EndKind::WouldWait),
+        Cause::from(RefusedCall::Inherited),
+        Cause::from(RefusedCall::WouldWait),
         Cause::from(options),
         Cause::from(data),
         EndReason::ConnectTimedOut.cause(),
@@ -121,11 +121,11 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
         AcceptError::Limit(_) => [AcceptError::Limit(limit)],
     });
     let meant = [
-        Cause::end(EndKind::DecisionTooLate),
+        Cause::from(RefusedCall::DecisionTooLate),
         Cause::from(state),
         Cause::from(options),
         Cause::from(data),
-        Cause::end(EndKind::Inherited),
+        Cause::from(RefusedCall::Inherited),
         Cause::from(error),
         Cause::from(limit),
     ];
@@ -142,8 +142,8 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
     let meant = [
         Cause::from(startup),
         Cause::from(options),
-        Cause::end(EndKind::Inherited),
-        Cause::end(EndKind::WouldWait),
+        Cause::from(RefusedCall::Inherited),
+        Cause::from(RefusedCall::WouldWait),
         Cause::from(error),
         Cause::from(limit),
     ];
