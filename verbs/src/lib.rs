@@ -195,4 +195,6 @@ pub use uwarp_capture as capture;
 /// Networks: kernel TCP, or smoltcp over a link in memory or an Ethernet.
 pub use uwarp_llp as llp;
 pub use uwarp_mpa::{FpduSegments, FpduSegmentsError, Revision, RtrKinds, StartupError};
-pub use uwarp_rdmap::{Opcode, Peer, Requirement, StreamError, Terminate, TerminateCode};
+pub use uwarp_rdmap::{
+    AccessError, Opcode, Peer, Requirement, StreamError, Terminate, TerminateCode,
+};
