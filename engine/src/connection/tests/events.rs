@@ -55,7 +55,7 @@ fn a_connection_is_released_after_its_end_and_an_attempt_that_is_repeated_is_not
     let config = || initiator_config(&Settings::default());
     let addr = "192.0.2.1:7".parse().unwrap();
     assert!(end.conn.start_initiator(config(), true).unwrap());
-    end.conn.more_addresses = true;
+    end.conn.set_more_addresses(true);
     end.conn.not_connected(LlpError::Unreachable { addr });
     end.conn.llp_released();
     assert!(take(&mut end).is_empty());
