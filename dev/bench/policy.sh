@@ -7,6 +7,9 @@
 #   dev/bench/policy.sh measure [NAME...]   measures builds that exist; prints a table for each
 #   dev/bench/policy.sh [NAME...]           both
 #
+# A NAME may be several heuristics with commas between them, which are left out together: a group
+# that does not pay needs no further measurement.
+#
 # Without NAME: every heuristic, after `base2`, a copy of the base, whose ratios are the noise. Any
 # other program at target/policy/uwarp-NAME can be measured, too, such as one of an older commit.
 # Environment: ROUNDS (5), SECONDS_EACH (0.4), ROWS (a regular expression of row names), CLIENT_CPU
@@ -15,8 +18,8 @@
 # `pays` is base beside the build without the heuristic, so that above 1 the heuristic is a gain:
 # the ratio of the medians, and the least and most ratio of a round.
 #
-# No row here shows `late_confirmations` (needs Settings::placed_writes: `ib_write_lat` by numbers),
-# `orphan_polling` (perftest's servers: ib_*_bw through `uwarp run`) and `short_waits`.
+# No row here shows `late_confirmations` (needs Settings::placed_writes: `ib_write_lat` by numbers)
+# and `orphan_polling` (perftest's servers: ib_*_lat and ib_*_bw through `uwarp run`).
 # `reno_within_host` is measured without `congestion=reno`, so only where the system has BBR.
 set -euo pipefail
 
@@ -31,8 +34,7 @@ export CARGO_TARGET_DIR=$OUT/build
 mkdir -p "$OUT"
 
 # Rows: name | pinned or free | arguments. Rows below the first block are for single heuristics:
-# sleeping sides (stand_back, leave_set), memory (reply_wait), large messages one at a time
-# (first_batch, page_offset), payload in place, and confirmations.
+# sleeping sides (stand_back), memory (reply_wait), large messages one at a time, payload in place.
 rows() {
     cat <<'ROWS'
 8 B Send latency|pinned|send_lat -s8

@@ -26,7 +26,6 @@ mod framing;
 mod inbound;
 mod local;
 mod outbound;
-mod page_offset_buffer;
 mod pair;
 mod post;
 mod receive_buffer;

@@ -14,7 +14,7 @@ mod wiped;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::policy::{Heuristic, LOCK_PAUSE, LOCK_YIELDS, is_on};
+use crate::short_wait::ShortWait;
 use wiped::wiped_on_fork;
 
 /// The object was created before a `fork()`, and this is the child.
@@ -199,26 +199,13 @@ impl ForkLock {
     pub fn lock(&self) -> ForkLockHeld<'_> {
         let here = ForkGuard::here().number;
         let take = |holder| (holder != here).then_some(here);
-        let mut yields = match is_on(Heuristic::ShortWaits) {
-            true => LOCK_YIELDS,
-            false => 0,
-        };
+        let mut wait = ShortWait::default();
         while self
             .holder
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, take)
             .is_err()
         {
-            if yields == 0 {
-                #[expect(
-                    clippy::disallowed_methods,
-                    reason = "a yield alone lets no thread of a lower real-time priority run, \
-                              which may be the holder"
-                )]
-                std::thread::sleep(LOCK_PAUSE);
-            } else {
-                yields -= 1;
-                std::thread::yield_now();
-            }
+            wait.pause();
         }
         ForkLockHeld(self)
     }

@@ -175,6 +175,7 @@ pub mod mutants;
 pub mod peer;
 pub mod policy;
 pub mod settings;
+mod short_wait;
 pub mod state;
 mod status;
 pub mod timers;

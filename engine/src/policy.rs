@@ -125,8 +125,6 @@ heuristics! {
 
     /// Off: each receive and staging buffer is allocated, and freed after its use.
     BufferPool = "buffer_pool",
-    /// Off: the first batch after a pause is as long as the others.
-    FirstBatch = "first_batch",
     /// Off: the CRC of a run is computed after its copy, in steps of [`CRC_STEP`], on every
     /// processor.
     #[cfg_attr(any(not(target_arch = "x86_64"), miri), allow(dead_code, reason = "needs AVX-512"))]
@@ -137,16 +135,12 @@ heuristics! {
     LargeReceive = "large_receive",
     /// Off: staged payload has a batch of the normal length, however much of it there is.
     LongBatches = "long_batches",
-    /// Off: large buffers begin where the allocator puts them.
-    PageOffset = "page_offset",
     /// Off: the EMSS is queried before every batch.
     RareEmss = "rare_emss",
     /// Off: Sends of the peer take the general path.
     ReceiveFastPath = "receive_fast_path",
     /// Off: small Sends and Writes take the general path.
     SendFastPath = "send_fast_path",
-    /// Off: the thread sleeps for [`LOCK_PAUSE`] or [`USERS_PAUSE`] from its first attempt on.
-    ShortWaits = "short_waits",
     /// Off: Writes of the peer take the general path.
     WriteFastPath = "write_fast_path",
 }
@@ -166,24 +160,16 @@ pub(crate) const CRC_STEP: usize = 8192;
 /// two steps takes longer than the CRC of the run. Not measured against other lengths.
 pub(crate) const SHORT_CRC: usize = 1024;
 
-// Waits for short work of another thread: the lock of a static (`fork_guard.rs`), and the last copy
-// from or to a region that is being deregistered (`mem/region.rs`).
+// Waits for short work of another thread (`short_wait.rs`): the lock of a static
+// (`fork_guard.rs`), and the last copy from or to a region that is being deregistered
+// (`mem/region.rs`).
 
-/// Number of attempts to take a lock between which the thread only yields. Not measured: the work
-/// under these locks is rare and takes some microseconds.
-pub(crate) const LOCK_YIELDS: u32 = 100;
+/// Number of attempts between which the thread only yields, because a copy of 1 MiB ends within
+/// them. Not measured.
+pub(crate) const WAIT_YIELDS: u32 = 1024;
 /// Pause between later attempts, because a yield lets no thread of lower real-time priority run,
-/// which may be the holder. Not measured.
-pub(crate) const LOCK_PAUSE: Duration = Duration::from_micros(50);
-/// Number of attempts between which the thread spins, because a copy of a few bytes ends within
-/// them. Not measured.
-pub(crate) const USERS_SPINS: u32 = 64;
-/// Number of attempts after which the thread no longer yields, because a copy of 1 MiB ends within
-/// them. Not measured.
-pub(crate) const USERS_YIELDS: u32 = 1024;
-/// Pause between later attempts, because the copying thread may have a lower priority. Not
-/// measured.
-pub(crate) const USERS_PAUSE: Duration = Duration::from_micros(50);
+/// which may do the work. Not measured.
+pub(crate) const WAIT_PAUSE: Duration = Duration::from_micros(50);
 
 // Sizes (`mem/table.rs`, `mem/stags.rs`) and intervals (`close_timer.rs`).
 
@@ -225,7 +211,7 @@ mod tests {
     #[test]
     fn nothing_is_off_unless_the_build_says_so() {
         if OFF.is_empty() {
-            assert!(is_on(Heuristic::FoldedCrc) && is_on(Heuristic::ShortWaits));
+            assert!(is_on(Heuristic::FoldedCrc) && is_on(Heuristic::InPlace));
         }
         assert!(NAMES.is_sorted());
     }

@@ -232,7 +232,6 @@ impl CqShared {
             if taken == 0 && stays && !self.inner.is_armed() {
                 let now = now.unwrap_or_else(|| self.device.now());
                 self.device.orphans.poll(&self.device, now);
-                self.device.lock_yield.yield_if_due();
             }
         }
         let is_last = || self.inner.is_empty() && !self.inner.is_armed();

@@ -21,7 +21,6 @@ use crate::completion::CompletionChannel;
 use crate::event_queue::{EventQueue, UnackedEvent};
 use crate::progress::background::Background;
 use crate::progress::confirmations::AllConfirmations;
-use crate::progress::lock_yield::LockYield;
 use crate::progress::orphan_polling::OrphanPoller;
 use crate::settings::{Progress, Settings};
 use crate::traffic::{Traffic, TrafficCount};
@@ -172,8 +171,6 @@ pub(crate) struct DeviceInner {
     pub(crate) ids: Arc<Ids>,
     /// Active connections whose own CQ no thread polls. Polls of other CQs drive them.
     pub(crate) orphans: OrphanPoller,
-    /// Makes polls yield under lock contention.
-    pub(crate) lock_yield: LockYield,
     qps: Objects,
     cqs: Objects,
     srqs: Objects,
@@ -344,7 +341,6 @@ impl Device {
             other_events: Mutex::default(),
             ids: Ids::new(&background),
             orphans: OrphanPoller::default(),
-            lock_yield: LockYield::default(),
             background: Arc::new(background),
             origin: settings.clock.now(),
             of_connections: Arc::new(settings.of_connections()),

@@ -31,10 +31,6 @@ uwarp_engine::heuristics! {
     LastActive = "last_active",
     /// Off: confirmations of Writes are sent in the turn in which they are due.
     LateConfirmations = "late_confirmations",
-    /// Off: descriptors stay in the background's epoll set while programs poll.
-    LeaveSet = "leave_set",
-    /// Off: polls that find connections locked do not yield.
-    LockYield = "lock_yield",
     /// Off: TCP is not told that more bytes follow.
     MoreHint = "more_hint",
     /// Off: only the background drives connections that no thread polls.

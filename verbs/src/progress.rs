@@ -10,8 +10,7 @@
 //! * **Polling an empty CQ** gives each connection of that CQ a turn. A CQ with many connections
 //!   gives turns only to those that are ready or dirty ([`epoll_group::EpollGroup`]).
 //! * **A poll that finds nothing** also gives turns to active connections of other CQs that no
-//!   thread polls ([`orphan_polling::OrphanPoller`]). It yields the processor if polls keep finding
-//!   a connection locked ([`lock_yield::LockYield`]).
+//!   thread polls ([`orphan_polling::OrphanPoller`]).
 //! * **A poll that takes a completion** waits briefly for the peer's answer if the program seems to
 //!   watch memory for it ([`reply_wait::ReplyWait`]).
 //! * **Waiting** ([`crate::Cq::wait`]) sleeps on the sockets of the CQ's connections directly. This
@@ -41,8 +40,7 @@
 //!
 //! * `Armed`: the descriptor is in the background's epoll set with `EPOLLONESHOT`.
 //! * `Watched`: the one shot was used up by an event that a polling thread handles. The background
-//!   checks again after `takeover`, and less often while polling continues. At the second such
-//!   check it removes the descriptor from its set until the descriptor is armed again.
+//!   checks again after `takeover`, and less often while polling continues.
 //! * `Waited`: a thread of the program that waits for a completion has the descriptor in its own
 //!   epoll set.
 //! * `Grouped`: the descriptor is in the set of an epoll group, which has a `PollOwner` of its own.
@@ -58,7 +56,6 @@ pub(crate) mod drive;
 mod epoll;
 pub(crate) mod epoll_group;
 pub(crate) mod linger;
-pub(crate) mod lock_yield;
 pub(crate) mod orphan_polling;
 pub(crate) mod poll_owner;
 pub(crate) mod reply_wait;

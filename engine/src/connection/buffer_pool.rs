@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::page_offset_buffer::PageOffsetBuffer;
+use crate::headroom;
 use crate::policy::transfer::{LARGE_RECEIVE_BUFFER, POOL_SHELVES, RECEIVE_BUFFER, SHELF_BUFFERS};
 use crate::policy::{Heuristic, is_on};
 
@@ -23,8 +23,8 @@ pub struct BufferPool {
 /// of its own.
 #[repr(align(128))]
 struct Shelf {
-    receive: Mutex<Vec<PageOffsetBuffer>>,
-    large: Mutex<Vec<PageOffsetBuffer>>,
+    receive: Mutex<Vec<Box<[u8]>>>,
+    large: Mutex<Vec<Box<[u8]>>>,
     staging: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -41,11 +41,11 @@ impl Default for Shelf {
 }
 
 impl Shelf {
-    fn receive(&self) -> &Mutex<Vec<PageOffsetBuffer>> {
+    fn receive(&self) -> &Mutex<Vec<Box<[u8]>>> {
         &self.receive
     }
 
-    fn large(&self) -> &Mutex<Vec<PageOffsetBuffer>> {
+    fn large(&self) -> &Mutex<Vec<Box<[u8]>>> {
         &self.large
     }
 }
@@ -82,23 +82,21 @@ impl BufferPool {
 
     /// Returns a receive buffer of `len` bytes: [`RECEIVE_BUFFER`] or [`LARGE_RECEIVE_BUFFER`].
     /// Returns `None` if there is too little memory.
-    pub(super) fn take(&self, len: usize) -> Option<PageOffsetBuffer> {
+    pub(super) fn take(&self, len: usize) -> Option<Box<[u8]>> {
         let kind = if len == LARGE_RECEIVE_BUFFER {
             Shelf::large
         } else {
             Shelf::receive
         };
-        self.pop(kind)
-            .or_else(|| PageOffsetBuffer::try_new(len))
-            .or_else(|| {
-                if len == LARGE_RECEIVE_BUFFER {
-                    // A connection can do without it. The other buffers are of more use.
-                    return None;
-                }
-                // The other buffers may hold the memory.
-                self.clear();
-                PageOffsetBuffer::try_new(len)
-            })
+        self.pop(kind).or_else(|| allocate(len)).or_else(|| {
+            if len == LARGE_RECEIVE_BUFFER {
+                // A connection can do without it. The other buffers are of more use.
+                return None;
+            }
+            // The other buffers may hold the memory.
+            self.clear();
+            allocate(len)
+        })
     }
 
     /// Drops all buffers, because memory is short. Skips a shelf that another thread uses.
@@ -115,11 +113,9 @@ impl BufferPool {
         }
     }
 
-    /// Takes back a receive buffer. Drops it if it has another length, or does not begin in the
-    /// middle of a page.
-    pub(super) fn give(&self, buffer: PageOffsetBuffer) {
+    /// Takes back a receive buffer. Drops it if it has another length.
+    pub(super) fn give(&self, buffer: Box<[u8]>) {
         match buffer.len() {
-            _ if !buffer.is_placed() => {}
             RECEIVE_BUFFER => keep(&self.own_shelf().receive, buffer),
             LARGE_RECEIVE_BUFFER => keep(&self.own_shelf().large, buffer),
             _ => {}
@@ -142,6 +138,11 @@ impl BufferPool {
         let shelves = self.shelves.iter();
         shelves.map(|shelf| shelf.receive.lock().len()).sum()
     }
+}
+
+/// Allocates a receive buffer. Returns `None` if there is too little memory.
+pub(super) fn allocate(len: usize) -> Option<Box<[u8]>> {
+    headroom::allocate(len, || vec![0; len].into_boxed_slice())
 }
 
 /// Puts a buffer on a shelf, or drops it if the shelf is full.
@@ -188,13 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_a_thread_needs_and_none_that_is_not_whole() {
+    fn no_more_are_kept_than_a_thread_needs_and_none_of_another_length() {
         let pool = BufferPool::default();
-        pool.give(PageOffsetBuffer::try_new(100).unwrap());
-        pool.give(PageOffsetBuffer::misplaced(RECEIVE_BUFFER));
+        pool.give(allocate(100).unwrap());
         assert_eq!(pool.len(), 0);
         for _ in 0..2 * SHELF_BUFFERS {
-            pool.give(PageOffsetBuffer::try_new(RECEIVE_BUFFER).unwrap());
+            pool.give(allocate(RECEIVE_BUFFER).unwrap());
         }
         assert_eq!(pool.len(), SHELF_BUFFERS);
     }
@@ -208,7 +208,6 @@ mod tests {
             (short.len(), long.len()),
             (RECEIVE_BUFFER, LARGE_RECEIVE_BUFFER)
         );
-        assert!(short.is_placed() && long.is_placed());
         let at = [short.as_ptr(), long.as_ptr()];
         pool.give(short);
         pool.give(long);

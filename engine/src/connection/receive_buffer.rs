@@ -25,8 +25,7 @@
 
 use std::sync::Arc;
 
-use super::buffer_pool::BufferPool;
-use super::page_offset_buffer::PageOffsetBuffer;
+use super::buffer_pool::{self, BufferPool};
 use crate::limits::{Charge, PeerAccount, Reserve, What};
 use crate::policy::transfer::{LARGE_RECEIVE_BUFFER, RECEIVE_BUFFER, SMALL_READS};
 use crate::policy::{Heuristic, is_on};
@@ -38,7 +37,7 @@ const FPDU: u64 = 68 * 1024;
 /// Received bytes that are not handled yet.
 #[derive(Default)]
 pub struct ReceiveBuffer {
-    buffer: Option<PageOffsetBuffer>,
+    buffer: Option<Box<[u8]>>,
     start: usize,
     end: usize,
     /// Number of further reads that use a large buffer. A read that fills its buffer restarts the
@@ -168,7 +167,7 @@ impl ReceiveBuffer {
     }
 
     /// Moves the remaining bytes to the front of `buffer`, which replaces the old one.
-    fn replace(&mut self, pool: &BufferPool, mut buffer: PageOffsetBuffer) {
+    fn replace(&mut self, pool: &BufferPool, mut buffer: Box<[u8]>) {
         let left = self.filled();
         buffer[..left.len()].copy_from_slice(left);
         self.end = left.len();
@@ -239,7 +238,7 @@ impl ReceiveBuffer {
 
     /// Moves the remaining bytes to a buffer of their size, if there is memory for it.
     fn shrink(&mut self, pool: &BufferPool) {
-        if let Some(buffer) = PageOffsetBuffer::try_exact(self.filled().len()) {
+        if let Some(buffer) = buffer_pool::allocate(self.filled().len()) {
             self.replace(pool, buffer);
         }
     }

@@ -7,13 +7,11 @@ use crate::llp::{Piece, SendHints};
 use crate::mem::{LentRun, PinnedRun};
 
 use super::buffer_pool::BufferPool;
-use super::page_offset_buffer;
 use super::staging_account::StagingAccount;
 use crate::headroom;
 use crate::limits::PeerAccount;
 use crate::policy::transfer::{
-    BATCH_LIMIT, FIRST_BATCH, FPDU_ROOM, PARTS_LIMIT, PARTS_PER_CALL, PAUSE_TURNS, SMALL_STAGING,
-    STAGED_LIMIT, STAGING_KEPT,
+    BATCH_LIMIT, FPDU_ROOM, PARTS_LIMIT, PARTS_PER_CALL, SMALL_STAGING, STAGED_LIMIT, STAGING_KEPT,
 };
 use crate::policy::{Heuristic, is_on};
 
@@ -47,8 +45,6 @@ pub struct TxBatch {
     /// not be zeroed again.
     staged: Vec<u8>,
     filled: usize,
-    /// Index in `staged` at which this batch begins.
-    lead: usize,
     parts: Vec<Part>,
     /// Number of lent bytes.
     lent: usize,
@@ -70,10 +66,6 @@ pub struct TxBatch {
     floor: u64,
     /// Stream offset after the last Read or Atomic Request of this side.
     request_end: u64,
-    /// A full batch was sent since the last pause, so later batches may have the full length.
-    past_first: bool,
-    /// Number of turns without anything to send since the last batch.
-    idle_turns: u32,
     /// This batch has reached its size limit.
     full: bool,
     /// Memory that is charged to the peer.
@@ -114,25 +106,15 @@ impl TxBatch {
     /// Returns true if more FPDUs should be framed before the LLP is called.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.filled - self.lead + self.lent < self.limit
+        self.filled + self.lent < self.limit
             // Lent parts that do not fit into the next call would be copied. A batch with lent
             // parts therefore has no more parts than one call takes. The exception is a batch whose
             // parts before the first lent one already exceed that number.
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
-            && self.left() < self.max_len()
+            && self.left() < BATCH_LIMIT
             && self.parts.len() < PARTS_LIMIT
             && !(self.account.is_short() && self.left() > 0)
             && !self.lacks_memory
-    }
-
-    /// Maximum number of bytes of this batch in all.
-    #[inline]
-    fn max_len(&self) -> usize {
-        if self.past_first || !is_on(Heuristic::FirstBatch) {
-            BATCH_LIMIT
-        } else {
-            FIRST_BATCH
-        }
     }
 
     /// Returns true if the memory limits allow only a short FPDU.
@@ -162,7 +144,7 @@ impl TxBatch {
     /// `next`: bytes left in the current Read Response; `queued_after`: bytes of the responses
     /// queued after it. Longer calls of the LLP take less kernel time per byte. A single response
     /// is of no use to the peer before it is complete, so the batch may contain all of it. Several
-    /// responses are sent in two batches. After the first batch, the peer may ask for more while
+    /// responses are sent in two batches. After the first of them, the peer may ask for more while
     /// the second one is sent.
     pub(crate) fn raise_limit(&mut self, next: u64, queued_after: u64) {
         if !is_on(Heuristic::LongBatches) {
@@ -174,27 +156,8 @@ impl TxBatch {
     }
 
     /// Records that a batch was framed.
-    ///
-    /// If it is full, the next batches may be longer. A batch that is not full has no such effect.
     pub(crate) fn note_framed(&mut self) {
         self.full = !self.has_room();
-        self.idle_turns = 0;
-        self.past_first |= self.full;
-    }
-
-    /// Counts a turn that found nothing to send. A pause begins after [`PAUSE_TURNS`] of them.
-    pub(crate) fn count_idle_turn(&mut self) {
-        self.idle_turns += 1;
-        if self.idle_turns >= PAUSE_TURNS {
-            self.idle_turns = 0;
-            self.past_first = false;
-        }
-    }
-
-    /// Begins a pause, because the program goes to sleep.
-    pub fn sleeps(&mut self) {
-        self.idle_turns = 0;
-        self.past_first = false;
     }
 
     /// Returns true if the rest of this batch needs another call of the LLP, or another batch
@@ -210,17 +173,13 @@ impl TxBatch {
         usize::try_from(self.framed - self.taken).unwrap_or(usize::MAX)
     }
 
-    /// Releases the buffers of the last batch, because nothing is left to send or to frame. Counts
-    /// the turn as idle.
+    /// Releases the buffers of the last batch, because nothing is left to send or to frame.
     #[inline]
     pub fn rests(&mut self, pool: &BufferPool) {
         // If one call has taken a whole batch with lent parts, no parts are left: see `reclaim`.
         if !self.parts.is_empty() || self.staged.capacity() > SMALL_STAGING {
             self.release();
             self.return_staging(pool);
-        }
-        if self.past_first {
-            self.count_idle_turn();
         }
     }
 
@@ -231,7 +190,6 @@ impl TxBatch {
         self.lent = 0;
         self.limit = STAGED_LIMIT;
         self.filled = 0;
-        self.lead = 0;
         self.ends.clear();
         self.part = 0;
         self.within = 0;
@@ -291,9 +249,6 @@ impl TxBatch {
         most: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<(), E> {
-        if is_on(Heuristic::PageOffset) && self.filled == 0 && most > SMALL_STAGING {
-            self.place(most);
-        }
         let start = self.filled;
         if self.staged.len() < start + most {
             self.make_room(start + most);
@@ -309,16 +264,6 @@ impl TxBatch {
         Ok(())
     }
 
-    /// Places the next `most` staged bytes at an address from which the kernel copies fast.
-    fn place(&mut self, most: usize) {
-        self.make_room(most + page_offset_buffer::PAGE);
-        if self.lacks_memory {
-            return;
-        }
-        self.lead = page_offset_buffer::lead(&self.staged);
-        self.filled = self.lead;
-    }
-
     /// Makes room for `len` bytes of staging.
     ///
     /// A buffer that exceeds [`SMALL_STAGING`] gets room for the whole batch at once. A vector that
@@ -330,7 +275,7 @@ impl TxBatch {
     fn make_room(&mut self, len: usize) {
         if len > self.staged.capacity() && len > SMALL_STAGING && !self.is_short() {
             // A batch above the usual limit gets the largest buffer, because its length varies with
-            // the requests and pauses.
+            // the requests.
             let batch = if self.limit > STAGED_LIMIT {
                 STAGING_KEPT
             } else {
@@ -342,7 +287,6 @@ impl TxBatch {
                 self.parts.clear();
                 self.staged = Vec::new();
                 self.filled = 0;
-                self.lead = 0;
             }
         }
     }

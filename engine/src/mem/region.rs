@@ -4,7 +4,6 @@ use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::Arc;
-use std::thread;
 
 use parking_lot::Mutex;
 use uwarp_ddp::STag;
@@ -13,7 +12,7 @@ use uwarp_mpa::Crc32c;
 use super::backing::{Backing, Owner, RegionSpec};
 use super::error::{AccessFailure, DeregisterError, OutOfRange};
 use super::{Access, Buffer, raw};
-use crate::policy::{Heuristic, USERS_PAUSE, USERS_SPINS, USERS_YIELDS, is_on};
+use crate::short_wait::ShortWait;
 
 /// Flag: the region is deregistered, and nothing may access the memory.
 const RETIRED: u64 = 1 << 63;
@@ -294,22 +293,9 @@ impl Region {
     /// wait for itself. So guards leave this module only for framing, and a
     /// [`LentRun`](super::LentRun) is dropped before anything is invalidated.
     fn wait_for_users(&self) {
-        let mut spins = match is_on(Heuristic::ShortWaits) {
-            true => 0,
-            false => USERS_YIELDS,
-        };
+        let mut wait = ShortWait::default();
         while self.state.load(Ordering::Acquire) & USERS != 0 {
-            match spins {
-                0..USERS_SPINS => core::hint::spin_loop(),
-                USERS_SPINS..USERS_YIELDS => thread::yield_now(),
-                #[expect(
-                    clippy::disallowed_methods,
-                    reason = "the copying thread may have a lower priority; it then runs only if \
-                              this thread sleeps"
-                )]
-                _ => thread::sleep(USERS_PAUSE),
-            }
-            spins = spins.saturating_add(1);
+            wait.pause();
         }
     }
 

@@ -14,18 +14,6 @@ pub(crate) const STAGED_LIMIT: usize = 256 * 1024;
 /// A batch with this many bytes in all (staged, lent and in place) is handed to the LLP. Writes in
 /// batches of 256 and 512 KiB are slower or equal (Intel Xeon).
 pub const BATCH_LIMIT: usize = 1024 * 1024;
-/// The first batch after a pause is handed to the LLP when it has this many bytes in all. The peer
-/// then begins to receive a large message while the rest is still checksummed. Later batches may
-/// have the full length, because a further call copies into memory that the other processor has
-/// just read, which is slower.
-///
-/// With a series of batches of 128, 256 and 512 KiB, 1 MiB Writes took 266 us and Sends 256 us, one
-/// way. Now they take 184 us and 196 us (`uwarp perf`, Zen 4).
-pub(crate) const FIRST_BATCH: usize = 128 * 1024;
-/// This many turns with nothing to send count as a pause. A program that posts one message after
-/// another makes a few polls in between, and one that polls for an answer makes hundreds. One that
-/// goes to sleep pauses at once. Not measured against other numbers.
-pub const PAUSE_TURNS: u32 = 64;
 /// Maximum number of parts handed to the LLP in one call. Not measured: the kernel takes 1024, and
 /// the array is cleared for each call.
 pub const PARTS_PER_CALL: usize = 64;
@@ -89,15 +77,6 @@ pub(crate) const POOL_SHELVES: usize = 8;
 /// Maximum number of buffers of each kind on one shelf, so 16 in a pool. A thread that serves one
 /// connection after the other needs one. Not measured.
 pub(crate) const SHELF_BUFFERS: usize = 2;
-
-// Page offset (`connection/page_offset_buffer.rs`): large buffers begin in the middle of a page,
-// from where the kernel's `rep movsb` is fast on AMD. Sends of 64 KiB went from 35.8 to 28.5 us one
-// way, and 1 MiB Reads from 162 to 155 us (Zen 4).
-
-/// Position in its page at which a large buffer begins: far from the start of a page, where
-/// received data begins, and from the 16th byte, where an allocator begins large memory. The module
-/// has the times of a copy by the distance of the two.
-pub(crate) const PAGE_OFFSET: usize = 2048;
 
 // Queues and the close. No build is without these.
 

@@ -28,7 +28,6 @@ use crate::progress::confirmations::{Confirmations, Giver};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Progress};
 use crate::progress::epoll_group::{EpollGroup, Member};
-use crate::progress::lock_yield::LockMisses;
 use crate::progress::poll_owner::{PollOwner, Registration};
 use crate::trace;
 use crate::trace::Addrs;
@@ -51,8 +50,6 @@ pub(crate) struct QpInner {
     pub(super) polled_at: AtomicU64,
     /// `Settings::takeover`, in nanoseconds.
     pub(super) takeover: u64,
-    /// Consecutive polls that found the lock taken.
-    pub(super) lock_misses: LockMisses,
     /// Port of a QP for datagrams.
     datagrams: Option<Arc<DatagramPort>>,
     /// Meeting with a peer, if the QP has a number of a rendezvous.
@@ -161,7 +158,6 @@ impl QpInner {
             cqs,
             polled_at: AtomicU64::new(0),
             takeover,
-            lock_misses: LockMisses::default(),
             datagrams,
             meeting,
             member: OnceLock::new(),
@@ -599,13 +595,8 @@ impl Source for QpInner {
         if is_on(Heuristic::StandBack) && is_polled {
             // A polling thread handles the event. It is not lost, because the background checks
             // again.
-            let Locked {
-                driven,
-                registration,
-                ..
-            } = &mut *locked;
-            if let Some(llp) = &driven.llp {
-                registration.fired_while_polled(&self.device.background, llp.fd());
+            if locked.driven.llp.is_some() {
+                locked.registration.fired_while_polled();
             }
             return Verdict::Watch;
         }

@@ -5,7 +5,6 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::connection::guard::QpGuard;
 use crate::connection::inner::{Driver, Locked, QpInner};
 use crate::policy::progress::SHORT_TURN_BYTES;
 use crate::policy::{Heuristic, is_on};
@@ -27,24 +26,10 @@ impl QpInner {
         if stays {
             self.polled_at.store(at, Ordering::Relaxed);
         }
-        let Some(mut locked) = self.try_lock_to_poll() else {
+        let Some(mut locked) = self.try_lock() else {
             return false;
         };
         locked.driven.llp.is_some() && self.turn_by_poll(&mut locked, now, at, stays)
-    }
-
-    /// Takes the lock if it is free. Otherwise counts the miss. After too many misses, requests a
-    /// yield.
-    fn try_lock_to_poll(&self) -> Option<QpGuard<'_>> {
-        let locked = self.try_lock();
-        match locked {
-            Some(_) => self.lock_misses.reset(),
-            None if is_on(Heuristic::LockYield) && self.lock_misses.count_miss() => {
-                self.device.lock_yield.mark_due();
-            }
-            None => {}
-        }
-        locked
     }
 
     /// Gives the QP a turn by a thread that polls other CQs ([`crate::progress::orphan_polling`]).
@@ -56,7 +41,7 @@ impl QpInner {
         if !is_ours || self.is_armed() {
             return None;
         }
-        let Some(mut locked) = self.try_lock_to_poll() else {
+        let Some(mut locked) = self.try_lock() else {
             return Some(OrphanTurn::Refused);
         };
         let owner = locked.registration.owner;
@@ -136,7 +121,7 @@ impl QpInner {
     /// lock taken.
     pub(crate) fn turn_in_group(&self, now: Instant, caller: Caller) -> Option<TurnResult> {
         let mut locked = match caller {
-            Caller::Poll => self.try_lock_to_poll()?,
+            Caller::Poll => self.try_lock()?,
             Caller::Sleeper | Caller::Background => self.lock(),
         };
         let driver = match caller {
@@ -183,7 +168,6 @@ impl QpInner {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
         locked.driven.doorbell.sleeps();
-        locked.driven.conn.tx.sleeps();
         let owner = locked.registration.owner;
         if !owner.is_grouped() || locked.driven.keeps_back() {
             let driver = match owner {
@@ -242,7 +226,6 @@ impl QpInner {
             registration,
             ..
         } = &mut *locked;
-        driven.conn.tx.sleeps();
         let Some(llp) = &driven.llp else {
             return false;
         };

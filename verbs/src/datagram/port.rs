@@ -197,7 +197,7 @@ impl Source for DatagramPort {
         let Some(mut buffer) = buffer else {
             // A polling thread receives. If polling stops first, the background does at a later
             // check.
-            registration.fired_while_polled(&self.device.background, self.socket.fd());
+            registration.fired_while_polled();
             return Verdict::Watch;
         };
         drop(registration);

@@ -123,7 +123,7 @@ impl EpollGroup {
             last_active: LastActive::default(),
             polled_at: AtomicU64::new(0),
             spins: AtomicU32::new(0),
-            registration: Mutex::new(Registration::of_set(token)),
+            registration: Mutex::new(Registration::new(token)),
         });
         let weak: Weak<EpollGroup> = Arc::downgrade(&group);
         background.register(token, weak, group.set.as_fd())?;
@@ -331,7 +331,7 @@ impl Source for EpollGroup {
         if is_on(Heuristic::StandBack) && is_polled {
             // A polling thread handles the event. If polling stops first, the background handles it
             // at a later check.
-            registration.fired_while_polled(&self.device.background, self.set.as_fd());
+            registration.fired_while_polled();
             return Verdict::Watch;
         }
         let is_waited = registration.owner.is_waited();
@@ -349,7 +349,7 @@ impl Source for EpollGroup {
             // it, and arming the set now would make the background spin. Or a member became dirty
             // meanwhile, and `schedule_round` (under this lock) set no timer because the set was
             // watched.
-            registration.fired_while_polled(&self.device.background, self.set.as_fd());
+            registration.fired_while_polled();
             return Verdict::Watch;
         }
         registration.arm(&self.device.background, self.set.as_fd(), Interest::Read);

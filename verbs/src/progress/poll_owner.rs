@@ -7,7 +7,6 @@ use std::time::Instant;
 use super::background::{Background, Interest, Token};
 use super::epoll_group::Member;
 use crate::policy::progress::EPOLL_RETRY;
-use crate::policy::{Heuristic, is_on};
 
 /// Owner of a connection's descriptor; see the diagram in [`crate::progress`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,13 +107,6 @@ pub(crate) struct Registration {
     /// Readiness that the group's set reports while `Grouped`. [`Interest::None`]: the descriptor
     /// is not in the set now.
     group_interest: Interest,
-    /// The descriptor was removed from the background's set, because the program polls. For each
-    /// TCP segment the kernel notifies every set that contains the socket, armed or not, before a
-    /// poll can read the bytes.
-    is_removed: bool,
-    /// The descriptor is an epoll set. It is never removed, because the kernel adds an epoll set
-    /// only after visiting its whole content under a system-wide lock.
-    is_epoll_set: bool,
 }
 
 impl Registration {
@@ -122,20 +114,10 @@ impl Registration {
     pub(crate) fn new(token: Token) -> Self {
         Registration {
             token,
-            is_epoll_set: false,
             owner: PollOwner::Off,
             timer: None,
             next_timer: None,
             group_interest: Interest::None,
-            is_removed: false,
-        }
-    }
-
-    /// Creates the registration of an epoll set.
-    pub(crate) fn of_set(token: Token) -> Self {
-        Registration {
-            is_epoll_set: true,
-            ..Self::new(token)
         }
     }
 
@@ -152,17 +134,7 @@ impl Registration {
             (true, true) => Interest::Write,
             (true, false) => return,
         };
-        if !self.is_removed {
-            background.arm(self.token, fd, interest);
-        } else if let Err(error) = background.add_fd(self.token, fd, interest) {
-            // The kernel has no memory or no watches left. A timer replaces the event: its turn
-            // arms the descriptor again.
-            tracing::error!(token = self.token, %error, "epoll_ctl failed");
-            let again = background.now() + EPOLL_RETRY;
-            self.set_timer(background, Some(again));
-        } else {
-            self.is_removed = false;
-        }
+        background.arm(self.token, fd, interest);
     }
 
     /// Arms the descriptor after a turn of a thread other than the background, if it is not armed
@@ -212,10 +184,8 @@ impl Registration {
         true
     }
 
-    /// Removes the descriptor from the group's set before it is closed. It is no longer in the
-    /// background's set.
+    /// Removes the descriptor from the group's set before it is closed.
     pub(crate) fn leave_group(&mut self, member: Option<&Member>, fd: BorrowedFd<'_>) {
-        self.is_removed = false;
         if let Some(member) = member
             && self.owner.is_grouped()
         {
@@ -225,15 +195,8 @@ impl Registration {
         }
     }
 
-    /// Leaves an event to the polling thread. If the previous event was left to it as well, polling
-    /// is likely to continue, so the descriptor is removed from the background's set.
-    pub(crate) fn fired_while_polled(&mut self, background: &Background, fd: BorrowedFd<'_>) {
-        let was_left = self.owner == PollOwner::Watched;
-        let is_in_set = !self.is_removed && !self.is_epoll_set;
-        if is_on(Heuristic::LeaveSet) && was_left && is_in_set {
-            background.forget_fd(fd);
-            self.is_removed = true;
-        }
+    /// Leaves an event to the polling thread.
+    pub(crate) fn fired_while_polled(&mut self) {
         self.owner = self.owner.next(PollOwnerEvent::FiredWhilePolled);
     }
 
@@ -257,7 +220,7 @@ impl Registration {
     /// Records that a thread of the program starts to wait on the descriptor. Returns false if the
     /// owner is `Off`, because then there is no descriptor to wait on.
     pub(crate) fn wait_begins(&mut self, background: &Background, fd: BorrowedFd<'_>) -> bool {
-        if matches!(self.owner, PollOwner::Armed { .. }) && !self.is_removed {
+        if matches!(self.owner, PollOwner::Armed { .. }) {
             background.arm(self.token, fd, Interest::None);
         }
         self.owner = self.owner.next(PollOwnerEvent::WaitBegins);
@@ -317,23 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoll_set_that_is_polled_stays() {
-        let background = Background::start(
-            Duration::from_micros(50),
-            Progress::Manual,
-            TimeSource::default(),
-        );
-        let background = background.unwrap();
-        let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut registration = Registration::of_set(background.token());
-        for _ in 0..3 {
-            registration.fired_while_polled(&background, ours.as_fd());
-            assert!(!registration.is_removed);
-        }
-    }
-
-    #[test]
-    fn what_is_polled_leaves_the_set_at_the_second_look_and_is_armed_again() {
+    fn what_is_polled_is_left_alone_until_it_is_armed_again() {
         let background = Background::start(
             Duration::from_micros(50),
             Progress::Manual,
@@ -355,23 +302,19 @@ mod tests {
         registration.arm(&background, fd, Interest::Read);
         std::io::Write::write_all(&mut theirs, b"unread bytes").unwrap();
         assert_eq!(turns(), 1);
-        registration.fired_while_polled(&background, fd);
-        assert!(!registration.is_removed, "the first look keeps it");
-        registration.fired_while_polled(&background, fd);
-        assert!(registration.is_removed);
-        registration.fired_while_polled(&background, fd);
+        for _ in 0..3 {
+            registration.fired_while_polled();
+        }
         assert_eq!(registration.owner, PollOwner::Watched);
         assert_eq!(turns(), 0);
 
         registration.arm(&background, fd, Interest::Read);
-        assert!(!registration.is_removed);
         assert_eq!(turns(), 1, "it is still ready");
         assert_eq!(turns(), 0, "only one shot");
 
         // A thread of the program waits on the descriptor, and the LLP is full. The descriptor is
         // armed for writing.
-        registration.fired_while_polled(&background, fd);
-        registration.fired_while_polled(&background, fd);
+        registration.fired_while_polled();
         assert!(registration.wait_begins(&background, fd));
         registration.adjust(&background, fd, Interest::ReadWrite);
         assert_eq!(turns(), 1);

@@ -55,42 +55,15 @@ fn truncate_before_the_first_byte_drops_everything() {
 }
 
 #[test]
-fn the_first_batch_after_a_pause_is_short() {
+fn a_batch_is_bounded_also_where_its_bytes_are_not_staged() {
     let mut batch = TxBatch::default();
-    // A short message does not count as the first batch of a large one.
     batch.reset();
-    batch.framed += 32;
-    batch.note_framed();
-    batch.taken = batch.framed;
-    let mut lengths = Vec::new();
-    for _ in 0..3 {
-        batch.reset();
-        let mut len = 0;
-        while batch.has_room() {
-            // These bytes count as sent in place, because staged bytes have a limit of their
-            // own.
-            batch.framed += 32 * 1024;
-            len += 32;
-        }
-        batch.note_framed();
-        batch.taken = batch.framed;
-        lengths.push(len);
+    let mut len = 0;
+    while batch.has_room() {
+        batch.framed += 32 * 1024;
+        len += 32;
     }
-    assert_eq!(lengths, [128, 1024, 1024]);
-    // A program that posts again after a few polls has not paused.
-    (1..PAUSE_TURNS).for_each(|_| batch.count_idle_turn());
-    batch.reset();
-    batch.framed += FIRST_BATCH as u64;
-    assert!(batch.has_room());
-    batch.note_framed();
-    (1..PAUSE_TURNS).for_each(|_| batch.count_idle_turn());
-    assert!(batch.has_room());
-    batch.count_idle_turn();
-    assert!(!batch.has_room());
-    batch.note_framed();
-    assert!(batch.has_room());
-    batch.sleeps();
-    assert!(!batch.has_room());
+    assert_eq!(len, 1024);
 }
 
 #[test]
@@ -117,7 +90,7 @@ fn a_batch_is_followed_when_it_is_full_and_more_is_there_or_one_call_does_not_ta
         !batch.is_followed(true),
         "a batch below its limit leaves unsent work for an unknown time"
     );
-    batch.stage(|staged| staged.extend_from_slice(&[0; FIRST_BATCH]));
+    batch.stage(|staged| staged.extend_from_slice(&[0; STAGED_LIMIT]));
     batch.note_framed();
     assert!(batch.is_followed(true));
     assert!(!batch.is_followed(false));
@@ -129,10 +102,7 @@ fn a_batch_is_followed_when_it_is_full_and_more_is_there_or_one_call_does_not_ta
 
 #[test]
 fn a_batch_has_a_whole_response_or_half_of_what_was_asked_for_but_what_it_may_have_anyway() {
-    let mut batch = TxBatch {
-        past_first: true,
-        ..TxBatch::default()
-    };
+    let mut batch = TxBatch::default();
     let mut staged = |(next, queued_after): (u64, u64)| {
         batch.reset();
         batch.raise_limit(next, queued_after);
@@ -169,34 +139,9 @@ fn staging_that_has_grown_keeps_its_memory_when_the_connection_rests() {
     let grown = stage(SMALL_STAGING + 1);
     assert_eq!(grown.0, STAGED_LIMIT + FPDU_ROOM);
     assert_eq!(stage(STAGED_LIMIT + 65_000), grown);
-    let most = stage(BATCH_LIMIT + FPDU_ROOM - page_offset_buffer::PAGE);
+    let most = stage(BATCH_LIMIT + FPDU_ROOM);
     assert_eq!(most.0, STAGING_KEPT);
     assert_eq!(stage(BATCH_LIMIT + 65_000), most);
-}
-
-#[test]
-fn what_is_large_is_staged_from_the_middle_of_a_page() {
-    let mut batch = TxBatch::default();
-    for (bytes, within) in [(1000, None), (65_000, Some(2048)), (200_000, Some(2048))] {
-        batch.reset();
-        let filled = batch.stage_over(bytes, |out| Ok::<_, ()>(out.len()));
-        filled.unwrap();
-        assert_eq!((batch.left(), batch.parts.len()), (bytes, 1));
-        let Part::Staged(range) = &batch.parts[0] else {
-            panic!("not staged");
-        };
-        let at = batch.staged[range.start..].as_ptr().addr();
-        assert!(within.is_none_or(|within| at % 4096 == within), "{bytes}");
-        batch.taken(bytes);
-    }
-    // The unused bytes at the start of the buffer do not count towards the limit.
-    batch.reset();
-    for (bytes, room) in [(65_000, true), (STAGED_LIMIT - 65_001, true), (1, false)] {
-        batch.past_first = true;
-        let filled = batch.stage_over(bytes, |out| Ok::<_, ()>(out.len()));
-        filled.unwrap();
-        assert_eq!(batch.has_room(), room, "{bytes}");
-    }
 }
 
 #[test]
