@@ -536,7 +536,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         let asks = self.tx.ends_with_request()
             && self.sq.one_request_pending()
             && !self.has_unsent()
-            && !self.tx.is_followed(false);
+            && !self.tx.needs_more_calls();
         let ends = self.tx.fpdu_ends().asking(asks);
         if self.ctx.settings.fpdu_segments > FpduSegments::ONE {
             ends.over_segments()

@@ -123,10 +123,6 @@ impl<L: Llp> Llp for Captured<L> {
         Ok(taken)
     }
 
-    fn push(&mut self) {
-        self.inner.push();
-    }
-
     fn emss(&self) -> usize {
         self.inner.emss()
     }

@@ -50,20 +50,13 @@ pub trait Llp: Send {
     /// therefore accept fewer bytes than it has room for, or none. The rest can be offered again
     /// when [`fd`](Self::fd) becomes readable or the [`deadline`](Self::deadline) is reached.
     ///
-    /// If `hints` says that more bytes [follow](SendHints::followed), the kernel's TCP delays an
-    /// incomplete last segment until they are sent. If `hints` [asks for one
-    /// answer](SendHints::asking) and the peer is on this host, the kernel's TCP may enlarge its
-    /// receive window.
+    /// If `hints` [asks for one answer](SendHints::asking) and the peer is on this host, the
+    /// kernel's TCP may enlarge its receive window.
     ///
     /// # Errors
     /// The errors of [`try_recv`](Self::try_recv), and [`LlpError::Broken`] after
     /// [`shutdown`](Self::shutdown).
     fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError>;
-
-    /// Sends the bytes that TCP delays because more bytes were [announced to
-    /// follow](SendHints::followed). Meant for a caller that has no more bytes to send. Without
-    /// this call nothing is lost: TCP delays such bytes for a fraction of a second at most.
-    fn push(&mut self) {}
 
     /// Maximum number of stream bytes that one TCP segment can carry now, after the TCP options are
     /// subtracted: the EMSS of RFC 5044 section 4.5. Never 0.
@@ -345,9 +338,6 @@ impl<L: Llp + ?Sized> Llp for Box<L> {
     }
     fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError> {
         (**self).try_send(pieces, hints)
-    }
-    fn push(&mut self) {
-        (**self).push();
     }
     fn emss(&self) -> usize {
         (**self).emss()

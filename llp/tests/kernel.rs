@@ -110,38 +110,6 @@ fn unacknowledged() {
     unacknowledged_counts_what_the_peer_has_not_taken(&network(), &network(), loopback());
 }
 
-/// The kernel sends the delayed bytes after a fraction of a second anyway, so slow attempts do not
-/// count.
-#[test]
-fn bytes_that_others_follow_wait_for_them_or_for_a_push() {
-    let (mut client, mut server) = connected(&network(), &network(), loopback());
-    let mut got = [0; 16];
-    for _ in 0..100 {
-        let began = Instant::now();
-        let sent = client.try_send(&[Piece::from(b"FPDU")], SendHints::NONE.followed(true));
-        assert_eq!(sent.unwrap(), 4);
-        let at_once = server.try_recv(&mut got).unwrap();
-        let slow = began.elapsed() > Duration::from_millis(50);
-        client.push();
-        let mut have = match at_once {
-            Recv::Data(bytes) => bytes,
-            _ => 0,
-        };
-        while have < 4 {
-            wait(&[Wait::connection(&*server, false)]);
-            if let Recv::Data(bytes) = server.try_recv(&mut got[have..]).unwrap() {
-                have += bytes;
-            }
-        }
-        assert_eq!(&got[..have], b"FPDU");
-        if !slow {
-            assert_eq!(at_once, Recv::WouldBlock);
-            return;
-        }
-    }
-    panic!("each of 100 attempts took longer than the kernel keeps bytes");
-}
-
 #[test]
 fn lost_without_reading() {
     a_reset_and_a_fin_are_told_apart_without_reading(&network(), &network(), loopback());

@@ -31,8 +31,6 @@ uwarp_engine::heuristics! {
     LastActive = "last_active",
     /// Off: confirmations of Writes are sent in the turn in which they are due.
     LateConfirmations = "late_confirmations",
-    /// Off: TCP is not told that more bytes follow.
-    MoreHint = "more_hint",
     /// Off: only the background drives connections that no thread polls.
     OrphanPolling = "orphan_polling",
     /// Off: the clock is read after every turn of a poll.

@@ -120,8 +120,6 @@ impl<Q: CompletionQueue> Connection<Q> {
         while self.tx.has_room() && (self.frame_plain() || self.frame_one()) && self.has_unsent() {}
         if self.tx.is_empty() {
             self.tx.release();
-        } else {
-            self.tx.note_framed();
         }
     }
 

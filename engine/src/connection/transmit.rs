@@ -66,8 +66,6 @@ pub struct TxBatch {
     floor: u64,
     /// Stream offset after the last Read or Atomic Request of this side.
     request_end: u64,
-    /// This batch has reached its size limit.
-    full: bool,
     /// Memory that is charged to the peer.
     account: StagingAccount,
     /// Payload could not be copied, because its memory is not mapped. The batch must not be sent.
@@ -155,21 +153,13 @@ impl TxBatch {
         self.limit = self.limit.max(most.min(BATCH_LIMIT));
     }
 
-    /// Records that a batch was framed.
-    pub(crate) fn note_framed(&mut self) {
-        self.full = !self.has_room();
-    }
-
-    /// Returns true if the rest of this batch needs another call of the LLP, or another batch
-    /// follows.
-    ///
-    /// `unsent`: more FPDUs remain to be framed.
-    pub fn is_followed(&self, unsent: bool) -> bool {
-        (self.full && unsent) || self.parts.len() - self.part > PARTS_PER_CALL
+    /// Returns true if one call of the LLP cannot take the rest of this batch.
+    pub(crate) fn needs_more_calls(&self) -> bool {
+        self.parts.len() - self.part > PARTS_PER_CALL
     }
 
     /// Number of bytes of this batch that the LLP has not taken.
-    pub fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         usize::try_from(self.framed - self.taken).unwrap_or(usize::MAX)
     }
 

@@ -1,8 +1,7 @@
 //! [`SendHints`]: facts about the bytes passed to TCP, above all the ends of the FPDUs.
 
-/// Hints for one call of `Llp::try_send`: the ends of the FPDUs in its
-/// bytes, and whether more bytes follow. A TCP that supports this begins its segments at the start
-/// of FPDUs (RFC 5044 section 3, appendix A.1).
+/// Hints for one call of `Llp::try_send`: the ends of the FPDUs in its bytes, and two marks. A TCP
+/// that supports this begins its segments at the start of FPDUs (RFC 5044 section 3, appendix A.1).
 ///
 /// It is a borrowed view: nothing is copied or allocated. The ends and the base (the position of
 /// the first byte) are offsets in the stream. If a call accepts only some bytes, the caller offers
@@ -13,7 +12,6 @@ pub struct SendHints<'a> {
     base: u64,
     ends: &'a [u64],
     over_segments: bool,
-    followed: bool,
     asking: bool,
 }
 
@@ -23,7 +21,6 @@ impl<'a> SendHints<'a> {
         base: 0,
         ends: &[],
         over_segments: false,
-        followed: false,
         asking: false,
     };
 
@@ -36,7 +33,6 @@ impl<'a> SendHints<'a> {
             base,
             ends: ends.get(past..).unwrap_or_default(),
             over_segments: false,
-            followed: false,
             asking: false,
         }
     }
@@ -56,22 +52,6 @@ impl<'a> SendHints<'a> {
     /// Returns true if [`over_segments`](Self::over_segments) was set.
     pub const fn may_go_over_segments(&self) -> bool {
         self.over_segments
-    }
-
-    /// Announces that another call follows at once with more bytes (if `by_more` is true). TCP may
-    /// delay an incomplete last segment until that call. If no more bytes follow after all, the
-    /// caller has to call `Llp::push`.
-    #[must_use]
-    pub const fn followed(self, by_more: bool) -> Self {
-        Self {
-            followed: by_more,
-            ..self
-        }
-    }
-
-    /// Returns true if more bytes were announced to [follow](Self::followed).
-    pub const fn is_followed(&self) -> bool {
-        self.followed
     }
 
     /// Marks bytes that end with a request (a Read or an Atomic Operation), if `for_one_answer` is

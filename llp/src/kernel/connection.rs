@@ -277,7 +277,7 @@ impl Llp for KernelConnection {
         let (mut taken, mut whole) = (0, true);
         for (nth, batch) in (1..).zip(pieces.chunks(raw::MAX_GATHER)) {
             let rest = pieces.get(nth * raw::MAX_GATHER..).unwrap_or_default();
-            let followed = hints.is_followed() || rest.iter().any(|piece| !piece.is_empty());
+            let followed = rest.iter().any(|piece| !piece.is_empty());
             let offered: usize = batch.iter().map(Piece::len).sum();
             if offered == 0 {
                 continue;
@@ -309,14 +309,6 @@ impl Llp for KernelConnection {
             self.window.asked(&self.socket);
         }
         Ok(taken)
-    }
-
-    fn push(&mut self) {
-        // The option is set already. Setting it again sends the delayed bytes (tcp(7)). If that
-        // fails, the kernel sends them a little later.
-        if let Err(error) = self.socket.set_tcp_nodelay(true) {
-            tracing::debug!(%error, peer = %self.peer, "no push");
-        }
     }
 
     fn emss(&self) -> usize {

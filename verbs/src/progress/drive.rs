@@ -15,7 +15,6 @@ use super::doorbell::Doorbell;
 use crate::connection::Connection;
 use crate::policy::progress::{CLOSE_CHECK, MEMORY_RETRY};
 use crate::policy::transfer::MAX_TURN_BYTES;
-use crate::policy::{Heuristic, is_on};
 use crate::traffic::TrafficCount;
 use uwarp_engine::connection::{BufferPool, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
 use uwarp_engine::limits::PeerAccount;
@@ -403,27 +402,17 @@ impl Driven {
     }
 
     fn send(&mut self, pool: &BufferPool) -> Sent {
-        let mut kept = false;
-        let sent = self.send_batches(pool, &mut kept);
+        let sent = self.send_batches(pool);
         let in_llp = match &mut self.llp {
             Some(llp) => holds_sent_bytes(&mut **llp),
             None => 0,
         };
         self.conn.tx.settle_memory(in_llp, self.peer.as_ref());
-        // A blocked LLP needs no push: it sends the rest by itself, or gets more bytes once it is
-        // writable.
-        if kept
-            && sent != Sent::Blocked
-            && let Some(llp) = &mut self.llp
-        {
-            llp.push();
-        }
         sent
     }
 
-    /// Sends batch by batch. Sets `kept` if the last bytes were handed over with the hint that more
-    /// follow. The LLP may then be holding them back.
-    fn send_batches(&mut self, pool: &BufferPool, kept: &mut bool) -> Sent {
+    /// Sends batch by batch.
+    fn send_batches(&mut self, pool: &BufferPool) -> Sent {
         let mut sent = 0;
         loop {
             let Some(llp) = &mut self.llp else {
@@ -462,15 +451,10 @@ impl Driven {
                 self.conn.out_of_memory("send");
                 return Sent::All;
             }
-            let tx = &self.conn.tx;
-            let followed = is_on(Heuristic::MoreHint)
-                && tx.is_followed(self.conn.has_unsent())
-                && sent + tx.left() < MAX_TURN_BYTES;
-            let offered = offer(&self.conn, followed, &mut **llp);
+            let offered = offer(&self.conn, &mut **llp);
             if let Ok(bytes) = offered {
                 sent += bytes;
                 self.traffic.sent(bytes);
-                *kept = followed && bytes > 0 || *kept && bytes == 0;
                 self.conn.taken(bytes);
             }
             self.conn.tx.reclaim();
@@ -552,23 +536,22 @@ fn holds_sent_bytes(llp: &mut dyn Llp) -> usize {
     }
 }
 
-/// Offers the framed bytes to the LLP. Returns the number of bytes that it took. `followed`:
-/// another call follows at once.
+/// Offers the framed bytes to the LLP. Returns the number of bytes that it took.
 #[inline]
-fn offer(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, LlpError> {
+fn offer(conn: &Connection, llp: &mut dyn Llp) -> Result<usize, LlpError> {
     match conn.tx.single_piece() {
-        Some(piece) => llp.try_send(&[piece], conn.fpdu_ends().followed(followed)),
-        None => offer_many(conn, followed, llp),
+        Some(piece) => llp.try_send(&[piece], conn.fpdu_ends()),
+        None => offer_many(conn, llp),
     }
 }
 
 /// Does [`offer`] for a batch of several pieces. It is a separate function because its array would
 /// enlarge the stack frame of [`offer`].
 #[inline(never)]
-fn offer_many(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, LlpError> {
+fn offer_many(conn: &Connection, llp: &mut dyn Llp) -> Result<usize, LlpError> {
     let mut pieces = [Piece::from(&[][..]); PARTS_PER_CALL];
     let count = conn.tx.pieces(&mut pieces);
-    llp.try_send(&pieces[..count], conn.fpdu_ends().followed(followed))
+    llp.try_send(&pieces[..count], conn.fpdu_ends())
 }
 
 #[cfg(test)]

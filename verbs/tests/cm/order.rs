@@ -138,9 +138,6 @@ impl Llp for Stream {
         (self.hook)(Moment::Sends);
         self.inner.try_send(pieces, ends)
     }
-    fn push(&mut self) {
-        self.inner.push();
-    }
     fn emss(&self) -> usize {
         self.inner.emss()
     }

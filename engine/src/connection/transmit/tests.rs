@@ -72,7 +72,6 @@ fn staging_goes_back_when_there_is_nothing_to_send_also_without_a_part_that_used
     let mut batch = TxBatch::default();
     batch.reset();
     batch.stage(|staged| staged.resize(100_000, 0));
-    batch.note_framed();
     batch.taken(100_000);
     // `reset` has the effect of `reclaim` after lent payload was taken.
     batch.reset();
@@ -81,23 +80,17 @@ fn staging_goes_back_when_there_is_nothing_to_send_also_without_a_part_that_used
 }
 
 #[test]
-fn a_batch_is_followed_when_it_is_full_and_more_is_there_or_one_call_does_not_take_it() {
+fn a_batch_of_more_parts_than_one_call_takes_needs_more_calls() {
     let mut batch = TxBatch::default();
     batch.reset();
-    batch.stage(|staged| staged.extend_from_slice(&[0; 1024]));
-    batch.note_framed();
-    assert!(
-        !batch.is_followed(true),
-        "a batch below its limit leaves unsent work for an unknown time"
-    );
-    batch.stage(|staged| staged.extend_from_slice(&[0; STAGED_LIMIT]));
-    batch.note_framed();
-    assert!(batch.is_followed(true));
-    assert!(!batch.is_followed(false));
     for at in 0..PARTS_PER_CALL {
         batch.parts.push(Part::Staged(at..at));
     }
-    assert!(batch.is_followed(false));
+    assert!(!batch.needs_more_calls());
+    batch.parts.push(Part::Staged(0..0));
+    assert!(batch.needs_more_calls());
+    batch.part = 1;
+    assert!(!batch.needs_more_calls());
 }
 
 #[test]

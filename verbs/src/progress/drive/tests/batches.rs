@@ -217,19 +217,3 @@ fn the_llp_is_told_whether_fpdus_may_go_over_segments() {
         assert_eq!(line.over_segments, segments > FpduSegments::ONE);
     }
 }
-
-#[test]
-fn the_llp_is_told_that_a_batch_is_followed_but_of_the_last_one() {
-    let server = Memory::new();
-    let (mut client, _server, pool) = connected(&Settings::default(), &server);
-    let (to, rkey) = (server.open.to_base(), server.open.stag().0);
-    post_writes(&mut client, to, rkey, 16);
-    let _memory = Arc::clone(&client.memory);
-    let (mut driven, line) = over_line(client, usize::MAX);
-    driven.push(&pool);
-    let line = line.lock();
-    let (last, others) = line.followed.split_last().unwrap();
-    assert!(!others.is_empty() && others.iter().all(|followed| *followed));
-    assert!(!last);
-    assert_eq!(line.pushes, 0);
-}

@@ -25,12 +25,8 @@ pub(super) struct Line {
     pub(super) unread: Vec<usize>,
     /// Hint of the last call: FPDUs may span TCP segments.
     pub(super) over_segments: bool,
-    /// Hint of each call: more follows.
-    pub(super) followed: Vec<bool>,
     /// Hint of each call: a single response is awaited.
     pub(super) asking: Vec<bool>,
-    /// Number of calls of `push`, which sends bytes that were held back for a following call.
-    pub(super) pushes: u32,
     /// Number of bytes that the peer has not acknowledged.
     pub(super) unacknowledged: usize,
     /// The LLP was reset.
@@ -53,9 +49,7 @@ pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
         calls: Vec::new(),
         unread: Vec::new(),
         over_segments: false,
-        followed: Vec::new(),
         asking: Vec::new(),
-        pushes: 0,
         unacknowledged: 0,
         reset: false,
     }));
@@ -107,13 +101,9 @@ impl Llp for LineLlp {
             let unread = line.arrived.len();
             line.unread.push(unread);
             line.over_segments = ends.may_go_over_segments();
-            line.followed.push(ends.is_followed());
             line.asking.push(ends.is_asking());
         }
         Ok(taken)
-    }
-    fn push(&mut self) {
-        self.line.lock().pushes += 1;
     }
     fn emss(&self) -> usize {
         536
