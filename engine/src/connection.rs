@@ -379,7 +379,7 @@ impl<Q: CompletionQueue> Connection<Q> {
         Some(after(self.now, limit))
     }
 
-    /// Returns true while TCP itself is being connected.
+    /// Returns true while TCP itself is being connected, or is to be connected anew.
     pub fn is_connecting_tcp(&self) -> bool {
         (self.stage.startup()).is_some_and(Startup::is_connecting_tcp)
     }

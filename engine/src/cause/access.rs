@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::mem::{Access, Named, StagFacts};
 use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
-use uwarp_rdmap::{AccessError, Opcode, ReadRequestHeader, StreamError, TerminateCode};
+use uwarp_rdmap::{AccessError, Opcode, StreamError, TerminateCode};
 
 use super::parts::{Account, Layer, Operation, Who};
 
@@ -53,10 +53,8 @@ impl Refusal {
         }
     }
 
-    /// Creates the refusal of a peer's Read whose source was revoked after `sent` bytes of the
-    /// source were sent.
-    pub(crate) fn source_gone(header: &ReadRequestHeader, sent: u32) -> Self {
-        let error = AccessError::of_read(&header.advance(sent), TaggedFault::InvalidSTag);
+    /// Creates the refusal of a peer's Read whose source was revoked after the Read had arrived.
+    pub(crate) fn source_gone(error: AccessError) -> Self {
         let facts = StagFacts::without_region(Named::RevokedDuringRead);
         Refusal::new(error, facts)
     }

@@ -1,7 +1,8 @@
 //! Framing of DDP segments in the stream of the LLP. Here this is MPA over the byte stream of TCP.
 //!
-//! The rest of a connection knows segments, and positions in the stream that is sent. Only this
-//! module, the MPA startup and the batch know that a segment becomes an FPDU. A transport with
+//! The rest of a connection knows segments, and positions in the stream that is sent. Besides this
+//! module, only the MPA startup with what it has negotiated, and the batch, which is told where a
+//! frame ends (`TxBatch::end_of_fpdu`), know that a segment becomes an FPDU. A transport with
 //! message boundaries (SCTP, RFC 5043) would be a second variant of [`Deframing`] and [`Framing`].
 //! Their methods are all that the queues need of it.
 

@@ -405,7 +405,8 @@ impl<Q: CompletionQueue> Connection<Q> {
     /// Leaves the stream, or the attempt to open one, and keeps all posted work.
     fn leave_stream(&mut self) {
         self.event(QpEvent::StreamLeft);
-        // No request of this side is outstanding any more.
+        // If the stream was in use, no request is outstanding any more, and a Write of the peer is
+        // reported before its stream is forgotten.
         self.report_write();
         self.stage = Stage::Detached;
         self.negotiated = None;

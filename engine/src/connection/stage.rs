@@ -89,9 +89,9 @@ impl Stage {
 
 /// An open stream: both directions, and what they share.
 pub(crate) struct OpenStream {
-    /// What arrives.
+    /// Receiving half.
     pub(super) inbound: InboundHalf,
-    /// What is sent.
+    /// Sending half.
     pub(super) outbound: OutboundHalf,
     /// RDMAP and DDP. The Reads of one direction are answered in the other.
     pub(super) rdmap: Stream,

@@ -79,13 +79,18 @@ impl<Q: CompletionQueue> Connection<Q> {
         sent: u32,
         fault: TaggedFault,
     ) {
-        let error = StreamError::Access(AccessError::of_read(&header.advance(sent), fault));
+        let refused = AccessError::of_read(&header.advance(sent), fault);
+        let error = StreamError::Access(refused);
         let terminate = Terminate::for_partial_read(&error, header, sent);
         // Segments of the Response that are already framed are still sent: the Terminate reports
         // their length.
         self.tx.copy_registered();
         let said = self.frame_terminate(&terminate);
-        let cause = Cause::access(Refusal::source_gone(header, sent));
+        let cause = match fault {
+            TaggedFault::InvalidSTag => Cause::access(Refusal::source_gone(refused)),
+            // The STag still exists, but the program has changed what the peer may do with it.
+            _ => self.cause_of(error),
+        };
         let reason = EndReason::TerminateSent {
             error,
             terminate: said.then_some(terminate),

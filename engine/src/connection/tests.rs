@@ -2,6 +2,7 @@
 //! with damaged bytes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use uwarp_mpa::{
@@ -189,6 +190,24 @@ fn stages() -> Vec<(&'static str, End)> {
     let config = || initiator_config(&settings);
     let mut tcp_connect = fresh();
     assert!(tcp_connect.conn.start_initiator(config(), true).unwrap());
+    // TCP was refused, and another address or a retry is possible.
+    let addr = "192.0.2.2:7174".parse().unwrap();
+    let mut failed = fresh();
+    assert!(failed.conn.start_initiator(config(), true).unwrap());
+    failed.conn.set_more_addresses(true);
+    failed.conn.not_connected(LlpError::Unreachable { addr });
+    let patient = || {
+        let mut settings = Settings::default();
+        settings.timeouts.refused = Duration::from_secs(1);
+        let mut end = End::new(&memory, &settings);
+        assert!(end.conn.start_initiator(config(), true).unwrap());
+        end.conn.lost(LlpError::Refused { addr });
+        assert!(end.conn.redials_at().is_some());
+        end
+    };
+    let redial_waits = patient();
+    let mut redials = patient();
+    redials.conn.redial_due();
     let mut await_reply = fresh();
     assert!(await_reply.conn.start_initiator(config(), true).unwrap());
     await_reply.conn.tcp_connected();
@@ -206,6 +225,9 @@ fn stages() -> Vec<(&'static str, End)> {
     vec![
         ("detached", fresh()),
         ("TCP connects", tcp_connect),
+        ("TCP failed", failed),
+        ("redial waits", redial_waits),
+        ("redials", redials),
         ("awaits the Reply", await_reply),
         ("open, initiator", initiator),
         ("open, responder", responder),
@@ -220,7 +242,9 @@ fn stages() -> Vec<(&'static str, End)> {
 fn stage_table() {
     use std::fmt::Write;
     type Act = fn(&mut Connection);
-    let events: [(&str, Act); 9] = [
+    let events: [(&str, Act); 11] = [
+        ("redial due", |conn| conn.redial_due()),
+        ("redialed", |conn| conn.redialed()),
         ("TCP connected", |conn| conn.tcp_connected()),
         ("peer's FIN", |conn| conn.peer_fin(false)),
         ("peer's FIN, mid FPDU", |conn| conn.peer_fin(true)),

@@ -288,7 +288,8 @@ impl QpInner {
             }
         }
         // The list keeps its memory.
-        locked.driven.conn.events = events;
+        let meanwhile = std::mem::replace(&mut locked.driven.conn.events, events);
+        debug_assert!(meanwhile.is_empty());
         self.changed();
     }
 

@@ -334,3 +334,29 @@ fn the_alignment_is_that_of_the_memory_and_not_of_the_offset() {
         memory.table.remove(region.stag()).unwrap();
     }
 }
+
+/// The Read is checked when it arrives, and again when its turn comes.
+#[test]
+fn the_cause_of_a_read_that_waited_names_the_right_that_the_qp_has_lost() {
+    let memory = Memory::new();
+    let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
+    let sink = client.source(16);
+    let open = RemoteBuffer::at(memory.open.to_base(), memory.open.stag().0);
+    client
+        .conn
+        .post_send(&SendWr::read(1, &sink, open))
+        .unwrap();
+    server.deliver(&client.bytes(), &pool);
+    without(&mut server, Access::REMOTE_READ);
+    client.deliver(&server.bytes(), &pool);
+    let Some(EndReason::TerminateSent { error, cause, .. }) = &server.conn.end else {
+        panic!("{:?}", server.conn.end)
+    };
+    let StreamError::Access(refused) = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(refused.fault, TaggedFault::AccessRights);
+    let words = cause.to_string();
+    assert!(words.contains("access rights violation"), "{words}");
+    assert!(!words.contains("deregistered"), "{words}");
+}
