@@ -139,7 +139,7 @@ fn every_terminate(rules: &'static [Rule]) -> Vec<Action> {
         send(16).qn(9),
         write(Stag::Is(STAG), To::Is(TO), 16),
         read_request(Stag::Is(STAG), To::Is(TO), 16),
-        send(16).opcode(15),
+        send(16).opcode(opcode::UNASSIGNED),
     ];
     let mut steps = vec![Watch(rules)];
     for error in errors {

@@ -18,6 +18,8 @@ pub(crate) mod opcode {
     pub(crate) const IMMEDIATE_SE: u8 = 9;
     pub(crate) const ATOMIC_REQUEST: u8 = 10;
     pub(crate) const ATOMIC_RESPONSE: u8 = 11;
+    /// An opcode that no RFC assigns.
+    pub(crate) const UNASSIGNED: u8 = 15;
 
     /// Returns the name of an opcode.
     pub(crate) fn name(opcode: u8) -> &'static str {

@@ -29,11 +29,7 @@ pub use fpdu::{
     Crc, Fpdu, FpduError, Fpdus, Framing, INTERVAL, MAX_ULPDU, Marker, fpdu, receive_fpdu,
 };
 pub use message::{AtomicHeader, ReadHeader, read_request};
-pub use segment::{
-    ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, IMMEDIATE_SOLICITED, READ_REQUEST, READ_RESPONSE,
-    SEND, SEND_INVALIDATE, SEND_SOLICITED, SEND_SOLICITED_INVALIDATE, Segment, ShortSegment,
-    TERMINATE, Tagged, Untagged, WRITE,
-};
+pub use segment::*;
 pub use startup::{
     CRC, ENHANCED, MARKERS, NO_DEPTH, PEER_TO_PEER, REJECT, REPLY, REQUEST, RTR_READ, RTR_SEND,
     RTR_WRITE, StartupFrame, WrongKey, receive_startup, startup, startup_claiming, words,

@@ -158,7 +158,7 @@ impl Stream {
             return Err(StreamError::RdmapVersion(version)); // 5040-7.2-03
         }
         let raw = mutate!(raw, RdmapReservedChecked => header.ulp() & 0x3F);
-        let raw = mutate!(raw, UnknownOpcodeIsSend => if raw > 11 { 3 } else { raw });
+        let raw = mutate!(raw, UnknownOpcodeIsSend => if Opcode::from_raw(raw).is_none() { 3 } else { raw });
         // 5040-7.2-02
         let opcode = Opcode::from_raw(raw).ok_or(StreamError::UnexpectedOpcode(raw))?;
         match (header, opcode) {

@@ -108,7 +108,7 @@ fn header_bits() -> Vec<Case> {
         )
         .steps([
             Establish(Setup::default()),
-            Send(vec![send(16).opcode(15)]),
+            Send(vec![send(16).opcode(opcode::UNASSIGNED)]),
             End(Ends::term(0, 2, 6).headers(M | D)),
         ]),
         must(
