@@ -165,7 +165,7 @@ measure_one() {
     fi
     printf '\n## %s\n\n| row | base | without | pays |\n|---|---|---|---|\n' "$off"
     case $off in
-    reno_within_host) DEVICE=tcp:127.0.0.1 ;;
+    *reno_within_host*) DEVICE=tcp:127.0.0.1 ;;
     *) DEVICE=tcp:127.0.0.1,congestion=reno ;;
     esac
     local folder=$OUT/rounds/$off

@@ -596,9 +596,7 @@ impl Source for QpInner {
         if is_on(Heuristic::StandBack) && is_polled {
             // A polling thread handles the event. It is not lost, because the background checks
             // again.
-            if locked.driven.llp.is_some() {
-                locked.registration.fired_while_polled();
-            }
+            locked.registration.fired_while_polled();
             return Verdict::Watch;
         }
         let (_, received) = locked.driven.moved();

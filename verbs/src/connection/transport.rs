@@ -132,7 +132,7 @@ impl QpInner {
                 let token = locked.registration.token;
                 locked.set_addrs(&*llp);
                 let background = &self.device.background;
-                if let Err(errno) = background.add_fd(token, llp.fd(), Interest::None) {
+                if let Err(errno) = background.add_fd(token, llp.fd()) {
                     let errno = errno.raw_os_error();
                     let op = "watch the connection";
                     locked.driven.conn.not_connected(LlpError::Io { op, errno });

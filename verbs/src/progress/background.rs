@@ -246,8 +246,7 @@ impl Background {
         fd: BorrowedFd<'_>,
     ) -> rustix::io::Result<()> {
         self.enlist(token, source);
-        self.add_fd(token, fd, Interest::None)
-            .inspect_err(|_| self.forget(token))
+        self.add_fd(token, fd).inspect_err(|_| self.forget(token))
     }
 
     /// Registers `source` under `token`, for timers only.
@@ -255,15 +254,10 @@ impl Background {
         self.shared.state.lock().sources.insert(token, source);
     }
 
-    /// Adds a descriptor of a registered source, armed for one event of kind `interest`.
-    pub(crate) fn add_fd(
-        &self,
-        token: Token,
-        fd: BorrowedFd<'_>,
-        interest: Interest,
-    ) -> rustix::io::Result<()> {
+    /// Adds a descriptor of a registered source, not armed.
+    pub(crate) fn add_fd(&self, token: Token, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
         let data = epoll::EventData::new_u64(token);
-        epoll::add(&self.shared.epoll, fd, data, interest.flags())
+        epoll::add(&self.shared.epoll, fd, data, Interest::None.flags())
     }
 
     /// Keeps the source alive until [`forget`](Self::forget).

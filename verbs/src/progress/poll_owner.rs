@@ -94,7 +94,7 @@ impl PollOwner {
     }
 }
 
-/// Registration of a connection or group with the background.
+/// Registration of a connection, a group or a port for datagrams with the background.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) token: Token,
@@ -110,7 +110,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Creates the registration of a socket.
+    /// Creates a registration whose descriptor nobody watches yet.
     pub(crate) fn new(token: Token) -> Self {
         Registration {
             token,
